@@ -1,0 +1,1 @@
+"""Convert old ELMo checkpoints to the Hugging Face layout and back."""

@@ -1,0 +1,211 @@
+"""The configuration of a biLM: its sizes, its vocabularies' special ids, its mix."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+# The byte vocabulary of bilm-tf (`UnicodeCharsVocabulary`) and AllenNLP (`ELMoCharacterMapper`):
+# bytes 0..255, then these five, all shifted by one since id 0 means "no token".
+NUM_BYTE_CHARACTERS = 262
+SENTENCE_START_CHAR_ID = 257
+SENTENCE_END_CHAR_ID = 258
+WORD_START_CHAR_ID = 259
+WORD_END_CHAR_ID = 260
+CHAR_PADDING_ID = 261
+
+ORIGINAL_CHAR_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
+
+
+@strict
+class ElmoConfig(PreTrainedConfig):
+    """Describe a biLM, any of the shapes that ELMo software has produced.
+
+    The defaults are the published "original" model (Peters et al. 2018): 93.6 M parameters.
+
+    Args:
+        char_vocab_size: Rows of the character table, the row 0 for "no token" included.
+        char_embedding_size: Width of a character vector; 0 = the model reads no characters.
+        max_characters_per_token: Cells of a word, its start and end marks included.
+        char_filters: `[width, number]` of each convolution, in the order of their outputs.
+        char_activation: Activation after the maximum over positions.
+        num_highway_layers: Highway layers after the convolutions.
+        use_token_projection: Whether `[word vector; filters]` is projected to `projection_size`.
+            Without it, their widths must sum to `projection_size`.
+        sentence_start_char_id: Character id that stands for `<S>`, between the word marks.
+        sentence_end_char_id: Character id that stands for `</S>`, between the word marks.
+        word_start_char_id: First cell of each word.
+        word_end_char_id: Cell after the last character of each word.
+        char_padding_id: Cells after `word_end_char_id`; a trained character like any other.
+        word_vocab_size: Rows of the word table, the row 0 for "no token" included; 0 = no lexicon.
+        word_embedding_size: Width of a word vector; 0 = no word lexicon.
+        sentence_start_word_id: Row of `<S>` in the word table.
+        sentence_end_word_id: Row of `</S>` in the word table.
+        projection_size: Width of a direction's output (P); hidden_size is twice this.
+        cell_size: Width of the LSTM cell (D).
+        use_cell_projection: Whether an LSTM's output is projected from D to P. Without it, D = P.
+        num_hidden_layers: LSTM layers in each direction.
+        bidirectional: Whether there is a backward direction.
+        forget_bias: Added to the forget gate's bias when the LSTM runs (1 in TensorFlow's files,
+            0 where the stored bias already holds it).
+        cell_clip: Bound of the cell's absolute values, or None.
+        projection_clip: Bound of the projected output's absolute values, or None. TensorFlow's
+            cell, and so this model, does not clip an output that is not projected.
+        use_residual: Whether each layer but the first adds its input to its output.
+        hidden_size: Width of the output; derived, `2 * projection_size` (once if unidirectional).
+        vocab_size: Target words of the language model's softmax; 0 = none.
+        mix_weights: Scalar mix of `ElmoModelOutput.elmo`, a number for the word vectors and for
+            each LSTM layer, before the softmax; None = zeros, the mean.
+        mix_gamma: Factor of that mix.
+        mix_layer_norm: Normalise each layer before it is mixed: not, over the words of each
+            sentence, or over the whole batch as bilm-tf and AllenNLP do.
+        dropout: Probability for the inputs of LSTM layers and of the softmax, in training only.
+        classifier_dropout: Probability for the input of classifiers, in training only.
+        classifier_pooling: How `ElmoForSequenceClassification` reduces a sentence to one vector.
+        freeze_bilm: Whether heads leave the biLM's weights untrained.
+    """
+
+    model_type = "elmo"
+
+    char_vocab_size: int = NUM_BYTE_CHARACTERS
+    char_embedding_size: int = 16
+    max_characters_per_token: int = 50
+    char_filters: list[list[int]] | None = None
+    char_activation: Literal["relu", "tanh"] = "relu"
+    num_highway_layers: int = 2
+    use_token_projection: bool = True
+    sentence_start_char_id: int = SENTENCE_START_CHAR_ID
+    sentence_end_char_id: int = SENTENCE_END_CHAR_ID
+    word_start_char_id: int = WORD_START_CHAR_ID
+    word_end_char_id: int = WORD_END_CHAR_ID
+    char_padding_id: int = CHAR_PADDING_ID
+
+    word_vocab_size: int = 0
+    word_embedding_size: int = 0
+    sentence_start_word_id: int | None = None
+    sentence_end_word_id: int | None = None
+
+    projection_size: int = 512
+    cell_size: int = 4096
+    use_cell_projection: bool = True
+    num_hidden_layers: int = 2
+    bidirectional: bool = True
+    forget_bias: float = 1.0
+    cell_clip: float | int | None = 3.0
+    projection_clip: float | int | None = 3.0
+    use_residual: bool = True
+    hidden_size: int | None = None
+    vocab_size: int = 0
+
+    mix_weights: list[float] | None = None
+    mix_gamma: float = 1.0
+    mix_layer_norm: Literal["none", "sentence", "batch"] = "none"
+
+    dropout: float = 0.1
+    classifier_dropout: float = 0.5
+    classifier_pooling: Literal["mean", "max"] = "mean"
+    freeze_bilm: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.char_filters is None:
+            self.char_filters = [list(pair) for pair in ORIGINAL_CHAR_FILTERS]
+        if self.char_embedding_size == 0:
+            self.char_filters = []
+        if self.hidden_size is None:
+            self.hidden_size = self.projection_size * (2 if self.bidirectional else 1)
+        super().__post_init__(**kwargs)
+
+    @property
+    def num_filters(self) -> int:
+        """Width of the char-CNN's output: the sum of its filters."""
+        return sum(number for _, number in self.char_filters or [])
+
+    @property
+    def num_mixed_layers(self) -> int:
+        """Layers that a scalar mix sums: the word vectors and each LSTM layer."""
+        return self.num_hidden_layers + 1
+
+    def validate_elmo_sizes(self) -> None:
+        """Check that every width and count is in its range."""
+        for name in ("projection_size", "cell_size", "num_hidden_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} of at least 1, got {getattr(self, name)}.")
+        for name in ("char_embedding_size", "word_embedding_size", "word_vocab_size", "vocab_size"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
+        for name in ("cell_clip", "projection_clip"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise ValueError(f"Expected {name} above 0, or None, got {getattr(self, name)}.")
+        for name in ("dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"Expected {name} from 0 to below 1, got {getattr(self, name)}.")
+        if not self.use_cell_projection and self.cell_size != self.projection_size:
+            raise ValueError(
+                "Without a cell projection, cell_size and projection_size must be equal, "
+                f"got {self.cell_size} and {self.projection_size}."
+            )
+        expected = self.projection_size * (2 if self.bidirectional else 1)
+        if self.hidden_size != expected:
+            raise ValueError(f"Expected hidden_size {expected}, got {self.hidden_size}.")
+
+    def validate_elmo_words(self) -> None:
+        """Check that words come in by characters, by a lexicon, or by both."""
+        if (self.word_embedding_size == 0) != (self.word_vocab_size == 0):
+            raise ValueError(
+                "Expected word_vocab_size and word_embedding_size both 0 or both above 0, got "
+                f"{self.word_vocab_size} and {self.word_embedding_size}."
+            )
+        if self.char_embedding_size == 0 and self.word_embedding_size == 0:
+            raise ValueError("Expected characters or a word lexicon; both widths are 0.")
+        for name in ("sentence_start_word_id", "sentence_end_word_id"):
+            row = getattr(self, name)
+            if self.word_vocab_size and (row is None or not 0 < row < self.word_vocab_size):
+                raise ValueError(
+                    f"Expected {name} from 1 to {self.word_vocab_size - 1}, got {row}."
+                )
+        width = self.word_embedding_size + self.num_filters
+        if not self.use_token_projection and width != self.projection_size:
+            raise ValueError(
+                "Without a token projection, the word vector and the filters must sum to "
+                f"projection_size {self.projection_size}, got {width}."
+            )
+
+    def validate_elmo_characters(self) -> None:
+        """Check the char-CNN's filters and the special characters' ids."""
+        if self.char_embedding_size == 0:
+            return
+        if not self.char_filters:
+            raise ValueError("Expected char_filters [[width, number], ...], got none.")
+        for pair in self.char_filters:
+            if len(pair) != 2 or min(pair) < 1 or pair[0] > self.max_characters_per_token:
+                raise ValueError(
+                    "Expected char_filters [width, number] with a width from 1 to "
+                    f"max_characters_per_token {self.max_characters_per_token}, got {pair}."
+                )
+        if self.num_highway_layers < 0:
+            raise ValueError(f"Expected num_highway_layers >= 0, got {self.num_highway_layers}.")
+        if self.max_characters_per_token < 3:
+            raise ValueError(
+                "Expected max_characters_per_token of at least 3 (a character and two marks), got "
+                f"{self.max_characters_per_token}."
+            )
+        for name in (
+            "sentence_start_char_id",
+            "sentence_end_char_id",
+            "word_start_char_id",
+            "word_end_char_id",
+            "char_padding_id",
+        ):
+            if not 0 < getattr(self, name) < self.char_vocab_size:
+                raise ValueError(
+                    f"Expected {name} from 1 to {self.char_vocab_size - 1}, "
+                    f"got {getattr(self, name)}."
+                )
+
+    def validate_elmo_mix(self) -> None:
+        """Check that the configured mix has a weight for every layer."""
+        if self.mix_weights is not None and len(self.mix_weights) != self.num_mixed_layers:
+            raise ValueError(
+                f"Expected {self.num_mixed_layers} mix_weights (the word vectors and each LSTM "
+                f"layer), got {len(self.mix_weights)}."
+            )

@@ -1,0 +1,1 @@
+"""The small English model that ships with the package."""

@@ -1,0 +1,1 @@
+"""Pretraining of a biLM: streams of text, losses, training, evaluation."""

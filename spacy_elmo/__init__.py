@@ -1,0 +1,1 @@
+"""ELMo as a spaCy component."""

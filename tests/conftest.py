@@ -1,0 +1,30 @@
+"""What several test modules share: tiny seeded models, and the old models beside the project."""
+
+from pathlib import Path
+
+import pytest
+
+from hf_elmo import ElmoConfig
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of old models and corpora beside the project; tests skip where it is absent."""
+    folder = Path(__file__).resolve().parents[1].parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder of old models and corpora beside the project")
+    return folder
+
+
+@pytest.fixture
+def tiny_config() -> ElmoConfig:
+    """A biLM of a few thousand weights with everything on, clips that fire included."""
+    return ElmoConfig(
+        char_embedding_size=4,
+        char_filters=[[1, 4], [2, 8], [3, 16]],
+        num_highway_layers=1,
+        projection_size=8,
+        cell_size=16,
+        cell_clip=0.3,
+        projection_clip=0.2,
+    )
