@@ -1,0 +1,230 @@
+"""The recurrence against NumPy in float64, in every implementation that this machine offers."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+from hf_elmo import ElmoConfig
+from hf_elmo.recurrence import ElmoLstm, ElmoLstmStack, State, run_stacks
+
+BATCH_SIZES = [5, 5, 3, 2, 1, 1]
+SETTINGS = {
+    "clips that fire": {},
+    "no clips": {"cell_clip": None, "projection_clip": None},
+    "no cell projection": {"use_cell_projection": False, "cell_size": 8},
+    "no residual": {"use_residual": False},
+    "stored forget bias": {"forget_bias": 0.0},
+    "one layer": {"num_hidden_layers": 1},
+}
+
+
+def make_config(**settings: Any) -> ElmoConfig:
+    sizes: dict[str, Any] = {
+        "projection_size": 8,
+        "cell_size": 16,
+        "cell_clip": 0.3,
+        "projection_clip": 0.2,
+        "num_hidden_layers": 2,
+    }
+    return ElmoConfig(**(sizes | settings))
+
+
+def make_stack(config: ElmoConfig, seed: int = 0) -> ElmoLstmStack:
+    torch.manual_seed(seed)
+    stack = ElmoLstmStack(config).eval()
+    for parameter in stack.parameters():
+        parameter.data.normal_(0, 0.5)
+    return stack
+
+
+def make_inputs(
+    config: ElmoConfig,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    batch: int | None = None,
+    seed: int = 1,
+) -> tuple[Tensor, State]:
+    torch.manual_seed(seed)
+    batch = batch or max(batch_sizes)
+    layers = config.num_hidden_layers
+    x = torch.randn(sum(batch_sizes), config.projection_size)
+    h = torch.randn(layers, batch, config.projection_size) * 0.2
+    return x, (h, torch.randn(layers, batch, config.cell_size) * 0.2)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def clip(x: np.ndarray, bound: float | None) -> np.ndarray:
+    return x if bound is None else np.clip(x, -bound, bound)
+
+
+def reference(
+    stack: ElmoLstmStack, x: Tensor, batch_sizes: Sequence[int], state: State, reverse: bool
+) -> tuple[list[Tensor], State]:
+    """Run each row of the batch on its own, word by word, in float64."""
+    config = stack.config
+    weights = {name: value.detach().double().numpy() for name, value in stack.named_parameters()}
+    x, h, c = (value.double().numpy() for value in (x, *state))
+    h, c, starts = h.copy(), c.copy(), np.cumsum([0, *batch_sizes])
+    outputs = []
+    for number in range(config.num_hidden_layers):
+        w_x, w_h, bias, *projection = [
+            value for name, value in weights.items() if name.startswith(f"layers.{number}.")
+        ]
+        y = np.zeros_like(x)
+        for row in range(h.shape[1]):
+            steps = [starts[t] + row for t, alive in enumerate(batch_sizes) if row < alive]
+            for step in reversed(steps) if reverse else steps:
+                i, f, o, j = np.split(w_x @ x[step] + w_h @ h[number, row] + bias, 4)
+                cell = sigmoid(f + config.forget_bias) * c[number, row] + sigmoid(i) * np.tanh(j)
+                c[number, row] = clip(cell, config.cell_clip)
+                y[step] = (
+                    sigmoid(o) * np.tanh(c[number, row])
+                    if not projection
+                    else clip(
+                        projection[0] @ (sigmoid(o) * np.tanh(c[number, row])),
+                        config.projection_clip,
+                    )
+                )
+                h[number, row] = y[step]
+        x = y + x if config.use_residual and number > 0 else y
+        outputs.append(x)
+    return [torch.tensor(value) for value in outputs], (torch.tensor(h), torch.tensor(c))
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_stack_equals_rows_run_one_by_one(settings: dict[str, Any], reverse: bool) -> None:
+    config = make_config(**settings)
+    stack = make_stack(config)
+    x, state = make_inputs(config)
+    expected = reference(stack, x, BATCH_SIZES, state, reverse)
+    with torch.no_grad():
+        actual = stack(x, BATCH_SIZES, state, reverse=reverse)
+    assert_close(actual, expected, check_dtype=False)
+
+
+def test_the_clips_of_these_tests_fire() -> None:
+    config = make_config()
+    x, state = make_inputs(config)
+    with torch.no_grad():
+        (bottom, _), (_, c) = make_stack(config)(x, BATCH_SIZES, state)
+    assert 0.1 < (bottom.abs() == 0.2).double().mean() < 0.9
+    assert 0.1 < (c.abs() == 0.3).double().mean() < 0.9
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("batch_sizes", [[], [0], [0, 0], [2, 0]])
+def test_rows_without_a_step_keep_their_state(batch_sizes: list[int], reverse: bool) -> None:
+    config = make_config()
+    x, state = make_inputs(config, batch_sizes, batch=3)
+    with torch.no_grad():
+        outputs, new_state = make_stack(config)(x, batch_sizes, state, reverse=reverse)
+    assert [output.shape for output in outputs] == [(sum(batch_sizes), 8)] * 2
+    idle = max(batch_sizes, default=0)
+    assert_close(new_state[0][:, idle:], state[0][:, idle:], rtol=0, atol=0)
+    assert_close(new_state[1][:, idle:], state[1][:, idle:], rtol=0, atol=0)
+
+
+def test_the_given_state_is_not_written_to() -> None:
+    config = make_config()
+    x, state = make_inputs(config)
+    before = copy.deepcopy(state)
+    with torch.no_grad():
+        make_stack(config)(x, BATCH_SIZES, state)
+    assert_close(state, before, rtol=0, atol=0)
+
+
+def test_two_windows_with_the_state_carried_equal_one() -> None:
+    config = make_config()
+    stack = make_stack(config)
+    x, state = make_inputs(config)
+    cut, steps = 3, sum(BATCH_SIZES[:3])
+    with torch.no_grad():
+        whole, last = stack(x, BATCH_SIZES, state)
+        first, between = stack(x[:steps], BATCH_SIZES[:cut], state)
+        second, end = stack(x[steps:], BATCH_SIZES[cut:], between)
+    assert_close([torch.cat(pair) for pair in zip(first, second, strict=True)], whole)
+    assert_close(end, last)
+
+
+def test_directions_run_together_equal_each_alone() -> None:
+    config = make_config()
+    stacks = [make_stack(config, seed) for seed in (0, 1)]
+    inputs, states = zip(*[make_inputs(config, seed=seed) for seed in (2, 3)], strict=True)
+    with torch.no_grad():
+        together = run_stacks(stacks, inputs, BATCH_SIZES, states, [False, True])
+        alone = [
+            stack(x, BATCH_SIZES, state, reverse=reverse)
+            for stack, x, state, reverse in zip(stacks, inputs, states, [False, True], strict=True)
+        ]
+    assert_close(together, alone)
+
+
+def test_dropout_is_on_the_input_that_the_residual_adds() -> None:
+    config = make_config(dropout=0.5, num_hidden_layers=2)
+    stack = make_stack(config).train()
+    for parameter in stack.layers[1].parameters():
+        parameter.data.zero_()
+    x, state = make_inputs(config)
+    (bottom, top), _ = stack(x, BATCH_SIZES, state)
+    dropped = top == 0
+    assert 0.2 < dropped.double().mean() < 0.8
+    assert_close(top[~dropped], 2 * bottom[~dropped])
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    config = make_config(projection_size=3, cell_size=4, cell_clip=0.3, projection_clip=0.2)
+    stack = make_stack(config).double()
+    x, (h, c) = make_inputs(config, [3, 2, 1])
+    leaves = [value.double().requires_grad_() for value in (x, h, c)]
+
+    def run(x: Tensor, h: Tensor, c: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        outputs, state = stack(x, [3, 2, 1], (h, c), reverse=True)
+        return *outputs, *state
+
+    assert torch.autograd.gradcheck(run, (*leaves, *stack.parameters()))
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    config = make_config(dropout=0.0)
+    x, state = make_inputs(config)
+    gradients = []
+    for checkpointing in (False, True):
+        stack = make_stack(config).train()
+        stack.gradient_checkpointing = checkpointing
+        stack._gradient_checkpointing_func = lambda *args: checkpoint(*args, use_reentrant=False)
+        outputs, _ = stack(x, BATCH_SIZES, state)
+        outputs[-1].square().sum().backward()
+        gradients.append([parameter.grad for parameter in stack.parameters()])
+    assert_close(*gradients)
+
+
+def test_initial_values_are_tensorflows() -> None:
+    layer = ElmoLstm(make_config(projection_size=32, cell_size=64))
+    bound = (6 / (2 * 32 + 4 * 64)) ** 0.5
+    for weight in (layer.input_weight, layer.state_weight):
+        assert 0.95 * bound < weight.abs().max() <= bound
+    assert 0.95 * (6 / 96) ** 0.5 < layer.projection_weight.abs().max() <= (6 / 96) ** 0.5
+    assert not layer.bias.any()
+
+
+def test_state_dict_has_the_common_layout() -> None:
+    with torch.device("meta"):
+        stack = ElmoLstmStack(make_config(num_hidden_layers=1))
+        bare = ElmoLstmStack(make_config(use_cell_projection=False, projection_size=16))
+    assert {name: tuple(value.shape) for name, value in stack.state_dict().items()} == {
+        "layers.0.input_weight": (64, 8),
+        "layers.0.state_weight": (64, 8),
+        "layers.0.bias": (64,),
+        "layers.0.projection_weight": (8, 16),
+    }
+    assert "layers.0.projection_weight" not in bare.state_dict()
