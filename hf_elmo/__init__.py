@@ -1,5 +1,19 @@
 """ELMo's biLM as a transformers model."""
 
-from hf_elmo.configuration_elmo import ElmoConfig
+from .configuration_elmo import ElmoConfig
+from .modeling_elmo import (
+    ElmoModel,
+    ElmoModelOutput,
+    ElmoPreTrainedModel,
+    ElmoScalarMix,
+    ElmoState,
+)
 
-__all__ = ["ElmoConfig"]
+__all__ = [
+    "ElmoConfig",
+    "ElmoModel",
+    "ElmoModelOutput",
+    "ElmoPreTrainedModel",
+    "ElmoScalarMix",
+    "ElmoState",
+]

@@ -113,7 +113,7 @@ class ElmoConfig(PreTrainedConfig):
             self.char_filters = []
         if self.hidden_size is None:
             self.hidden_size = self.projection_size * (2 if self.bidirectional else 1)
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # transformers' own
 
     @property
     def num_filters(self) -> int:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from hf_elmo import ElmoConfig
+from hf_elmo import ElmoConfig, ElmoModel
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,14 @@ def tiny_config() -> ElmoConfig:
         cell_clip=0.3,
         projection_clip=0.2,
     )
+
+
+@pytest.fixture
+def tiny_model(tiny_config: ElmoConfig) -> ElmoModel:
+    """That biLM with seeded random weights, large enough for its clips to fire."""
+    torch.manual_seed(0)
+    model = ElmoModel(tiny_config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model

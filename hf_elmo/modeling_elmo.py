@@ -1,0 +1,588 @@
+"""The biLM: character encoder, biLSTM, scalar mix, and the models built of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, NamedTuple, Self, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel, initialization
+from transformers.utils.generic import ModelOutput, can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+from .recurrence import ElmoLstm, ElmoLstmStack, run_stacks
+
+LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
+BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
+# Words of which the characters are encoded at a time, so that memory stays bounded.
+WORDS_PER_CHUNK = 256
+
+
+class ElmoState(NamedTuple):
+    """State of the LSTMs between two calls, as the original programs carry it.
+
+    Each direction is `(h, c)`: h of shape `(layers, batch, projection_size)`, c of shape
+    `(layers, batch, cell_size)`.
+    """
+
+    forward: tuple[Tensor, Tensor]
+    backward: tuple[Tensor, Tensor] | None
+
+
+@dataclass
+class ElmoModelOutput(ModelOutput):
+    """What `ElmoModel` returns.
+
+    Attributes:
+        last_hidden_state: The top layer, shape `(batch, tokens, hidden_size)`.
+        elmo: The mix that the configuration sets, shape `(batch, tokens, hidden_size)`.
+        hidden_states: On request, the word vectors (twice side by side if bidirectional) and
+            each LSTM layer: `num_hidden_layers + 1` tensors `(batch, tokens, hidden_size)`.
+        state: The LSTMs' state after the last word of each sentence.
+        attention_mask: 1 where a row is a word, shape `(batch, tokens)`; with
+            `keep_sentence_boundaries` it is longer by 2 and counts the boundaries in.
+    """
+
+    last_hidden_state: Tensor | None = None
+    elmo: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: ElmoState | None = None
+    attention_mask: Tensor | None = None
+
+
+class ElmoHighway(nn.Module):
+    """Highway layer: `g * relu(transform(x)) + (1 - g) * x`, `g = sigmoid(gate(x))`.
+
+    Srivastava et al. 2015, with the names of bilm-tf's "carry" gate put right: it multiplies the
+    transform (bilm/model.py, `high`).
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, width)
+        self.transform = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix each vector with its transform, shape `(words, width)` in and out."""
+        return torch.lerp(x, F.relu(self.transform(x)), torch.sigmoid(self.gate(x)))
+
+
+class ElmoTokenEncoder(nn.Module):
+    """Vector of a word from its spelling, a lexicon, or both (Kim et al. 2015; Peters et al. 2018).
+
+    Character embedding, convolutions, maximum over *all* positions (the padding characters are
+    trained and take part), activation, highways; the word's own vector in front where there is a
+    lexicon; projection to `projection_size`.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        if config.char_embedding_size:
+            self.char_embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_size)
+        self.char_convolutions: Sequence[nn.Conv1d] = nn.ModuleList(  # type: ignore[assignment]  # as iterated
+            nn.Conv1d(config.char_embedding_size, number, width)
+            for width, number in config.char_filters or []
+        )
+        num_highways = config.num_highway_layers if config.num_filters else 0
+        self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(num_highways))
+        if config.word_embedding_size:
+            self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size)
+        if config.use_token_projection:
+            width = config.word_embedding_size + config.num_filters
+            self.projection = nn.Linear(width, config.projection_size)
+
+    def forward(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+        """Encode words, each on its own.
+
+        Args:
+            input_ids: Character ids, shape `(words, characters)`, or None without characters.
+            word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+
+        Returns:
+            Word vectors, shape `(words, projection_size)`.
+        """
+        parts = []
+        if word_input_ids is not None:
+            parts.append(self.word_embedding(word_input_ids))
+        if input_ids is not None:
+            parts.append(self._encode_characters(input_ids))
+        x = torch.cat(parts, dim=-1)  # (words, word_embedding_size + filters)
+        return self.projection(x) if self.config.use_token_projection else x
+
+    def _encode_characters(self, input_ids: Tensor) -> Tensor:
+        x = self.char_embedding(self._trim(input_ids)).transpose(1, 2)  # (words, width, characters)
+        x = torch.cat([layer(x).amax(dim=-1) for layer in self.char_convolutions], dim=-1)
+        x = F.relu(x) if self.config.char_activation == "relu" else torch.tanh(x)
+        for highway in self.highways:
+            x = highway(x)
+        return x  # (words, filters)
+
+    def _trim(self, input_ids: Tensor) -> Tensor:
+        """Cut off characters that cannot change a maximum.
+
+        Windows that lie wholly in the padding are all alike: one of each width is enough.
+        """
+        used = (input_ids != self.config.char_padding_id).any(dim=0).nonzero()
+        longest = int(used[-1]) + 1 if len(used) else 0
+        return input_ids[:, : longest + max(width for width, _ in self.config.char_filters or [])]
+
+
+def mix_layers(
+    layers: Tensor,
+    weights: Tensor,
+    gamma: Tensor | float,
+    *,
+    layer_norm: str = "none",
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Sum the layers of each token (Peters et al. 2018, eq. 1): `gamma * sum_j softmax(w)_j * h_j`.
+
+    Args:
+        layers: Shape `(layers, batch, tokens, width)`.
+        weights: One number a layer, before the softmax, shape `(layers,)`.
+        gamma: Factor of the sum.
+        layer_norm: `"none"`; `"sentence"`: mean and variance over each sentence's words;
+            `"batch"`: over all words of the batch, as bilm-tf's `weight_layers` does.
+        mask: 1 where a row is a word, shape `(batch, tokens)`; None = everywhere. Layer norm needs
+            it: what is no word gives a row of zeros.
+
+    Returns:
+        Shape `(batch, tokens, width)`.
+    """
+    if layer_norm != "none":
+        layers = _normalize_layers(layers, layer_norm, mask)
+    return gamma * torch.tensordot(weights.softmax(dim=0).to(layers.dtype), layers, dims=1)
+
+
+def _normalize_layers(layers: Tensor, layer_norm: str, mask: Tensor | None) -> Tensor:
+    axes = (2, 3) if layer_norm == "sentence" else (1, 2, 3)
+    keep = torch.ones_like(layers[0, ..., :1]) if mask is None else mask[..., None].to(layers.dtype)
+    count = (keep.sum(dim=[axis - 1 for axis in axes], keepdim=True) * layers.shape[-1]).clamp(1)
+    mean = (layers * keep).sum(dim=axes, keepdim=True) / count
+    centred = (layers - mean) * keep
+    variance = centred.square().sum(dim=axes, keepdim=True) / count
+    return centred * torch.rsqrt(variance + LAYER_NORM_EPSILON)
+
+
+class ElmoScalarMix(nn.Module):
+    """A task's own weighted sum of the biLM's layers (Peters et al. 2018, eq. 1).
+
+    Computes `gamma * sum_j softmax(weights)_j * layer_j`, then dropout.
+
+    Args:
+        num_layers: Layers to mix, the word vectors included.
+        weights: Initial weights before the softmax; None = zeros, the mean of the layers.
+        gamma: Initial factor.
+        layer_norm: As in `mix_layers`.
+        dropout: Probability for the mix, in training only.
+        is_trained: Whether weights and gamma are learned; otherwise they stay as given.
+
+    Raises:
+        ValueError: If the number of weights is not the number of layers.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        *,
+        weights: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        layer_norm: str = "none",
+        dropout: float = 0.0,
+        is_trained: bool = True,
+    ) -> None:
+        super().__init__()
+        self.initial_weights = [0.0] * num_layers if weights is None else list(weights)
+        self.initial_gamma = gamma
+        if len(self.initial_weights) != num_layers:
+            raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
+        self.layer_norm = layer_norm
+        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=is_trained)
+        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=is_trained)
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """Set weights and gamma to their initial values."""
+        initialization.copy_(self.weights, torch.tensor(self.initial_weights))
+        initialization.constant_(self.gamma, self.initial_gamma)
+
+    def forward(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix the layers of each token.
+
+        Args:
+            layers: Layer outputs, shape `(layers, batch, tokens, width)`, or a sequence of them.
+            mask: 1 where a row is a word, shape `(batch, tokens)`; used by layer norm.
+
+        Returns:
+            Embeddings, shape `(batch, tokens, width)`.
+
+        Raises:
+            ValueError: If the number of layers differs from the number of weights.
+        """
+        if len(layers) != len(self.weights):
+            raise ValueError(f"Expected {len(self.weights)} layers to mix, got {len(layers)}.")
+        stacked = layers if isinstance(layers, Tensor) else torch.stack(list(layers))
+        mixed = mix_layers(stacked, self.weights, self.gamma, layer_norm=self.layer_norm, mask=mask)
+        return self.dropout(mixed)
+
+    def penalty(self) -> Tensor:
+        """Sum the squares of the weights: the paper's `||w||^2`, to be scaled by its lambda.
+
+        Added to a task's loss, it keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
+        """
+        return self.weights.square().sum()
+
+
+class ElmoPreTrainedModel(PreTrainedModel):
+    """What all ELMo models share: configuration, initial values, strict loading."""
+
+    config: ElmoConfig
+    base_model_prefix = "elmo"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
+    _supports_context_parallel = False
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw the initial values that bilm-tf draws (bilm/training.py)."""
+        super()._init_weights(module)  # type: ignore[no-untyped-call]  # transformers' own
+        if isinstance(module, ElmoLstm | ElmoScalarMix):
+            module.reset_parameters()
+        elif isinstance(module, ElmoHighway):
+            deviation = module.gate.in_features**-0.5
+            for linear, bias in ((module.gate, -2.0), (module.transform, 0.0)):
+                initialization.normal_(linear.weight, std=deviation)
+                initialization.constant_(linear.bias, bias)
+        elif isinstance(module, ElmoTokenEncoder):
+            _initialize_token_encoder(module)
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | PathLike[str] | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
+
+        Raises:
+            ValueError: If a tensor of the biLM is missing, surplus or misshapen. Tensors of heads
+                may be there or not, with transformers' usual report.
+        """
+        wants_report = kwargs.pop("output_loading_info", False)
+        allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
+        model: Self
+        report: dict[str, Any]
+        model, report = super().from_pretrained(  # type: ignore[misc]  # a pair, as asked for
+            pretrained_model_name_or_path,
+            *args,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that the error is ours, and names them
+            **kwargs,
+        )
+        _check_report(report, str(pretrained_model_name_or_path), allows_misshapen_heads)
+        return (model, report) if wants_report else model
+
+
+def _initialize_token_encoder(encoder: ElmoTokenEncoder) -> None:
+    config = encoder.config
+    if config.char_embedding_size:
+        initialization.uniform_(encoder.char_embedding.weight, -1.0, 1.0)
+    for (width, _), layer in zip(config.char_filters or [], encoder.char_convolutions, strict=True):
+        if config.char_activation == "relu":
+            initialization.uniform_(layer.weight, -0.05, 0.05)
+        else:
+            deviation = (width * config.char_embedding_size) ** -0.5
+            initialization.normal_(layer.weight, std=deviation)
+        initialization.constant_(cast(Tensor, layer.bias), 0.0)
+    if config.word_embedding_size:
+        initialization.uniform_(encoder.word_embedding.weight, -1.0, 1.0)
+    if config.use_token_projection:
+        deviation = encoder.projection.in_features**-0.5
+        initialization.normal_(encoder.projection.weight, std=deviation)
+        initialization.zeros_(encoder.projection.bias)
+
+
+def _check_report(report: dict[str, Any], name: str, allows_misshapen_heads: bool) -> None:
+    """Refuse a checkpoint whose tensors are not those that its configuration asks for."""
+    shapes = {
+        key: f"{key} {tuple(got)} for {tuple(want)}" for key, got, want in report["mismatched_keys"]
+    }
+    for problem, keys in (
+        ("misses", report["missing_keys"]),
+        ("has surplus", report["unexpected_keys"]),
+        ("has misshapen", shapes),
+    ):
+        wrong = [
+            shapes.get(key, key)
+            for key in sorted(keys)
+            if key.removeprefix("elmo.").startswith(BILM_PREFIXES)
+            or (key in shapes and not allows_misshapen_heads)
+        ]
+        if wrong:
+            raise ValueError(
+                f"The checkpoint {name!r} {problem} tensors: {', '.join(wrong)}. "
+                "Its weights do not fit its config.json."
+            )
+
+
+class ElmoModel(ElmoPreTrainedModel):
+    """The bidirectional language model without a head (Peters et al. 2018).
+
+    Sentences are framed by `<S>` and `</S>` inside the model; outputs have rows for the words only.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.token_encoder = ElmoTokenEncoder(config)
+        self.forward_lstm = ElmoLstmStack(config)
+        if config.bidirectional:
+            self.backward_lstm = ElmoLstmStack(config)
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the table that the first ids index: characters, or words if there are none."""
+        encoder = self.token_encoder
+        return encoder.char_embedding if self.config.char_embedding_size else encoder.word_embedding
+
+    def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+        """Encode words, each on its own, equal ones once.
+
+        Args:
+            input_ids: Character ids, shape `(words, characters)`, or None without characters.
+            word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+
+        Returns:
+            Word vectors, shape `(words, projection_size)`.
+        """
+        keys = [
+            ids.flatten(1) if ids.dim() > 1 else ids[:, None]
+            for ids in (input_ids, word_input_ids)
+            if ids is not None
+        ]
+        distinct, inverse = torch.cat(keys, dim=1).unique(dim=0, return_inverse=True)
+        chunks = [self._encode_distinct(chunk) for chunk in distinct.split(WORDS_PER_CHUNK)]
+        return torch.cat(chunks)[inverse]
+
+    def _encode_distinct(self, keys: Tensor) -> Tensor:
+        characters = self.config.max_characters_per_token if self.config.char_embedding_size else 0
+        return self.token_encoder(
+            keys[:, :characters] if characters else None,
+            keys[:, characters] if self.config.word_embedding_size else None,
+        )
+
+    def encode_boundaries(self) -> Tensor:
+        """Encode `<S>` and `</S>`, shape `(2, projection_size)`."""
+        config, device = self.config, self.device
+        ids = word_ids = None
+        if config.char_embedding_size:
+            ids = torch.full((2, config.max_characters_per_token), config.char_padding_id)
+            ids[:, 0] = config.word_start_char_id
+            ids[0, 1] = config.sentence_start_char_id
+            ids[1, 1] = config.sentence_end_char_id
+            ids[:, 2] = config.word_end_char_id
+            ids = ids.to(device)
+        if config.word_embedding_size:
+            rows = [config.sentence_start_word_id, config.sentence_end_word_id]
+            word_ids = torch.tensor(rows, device=device)
+        return self.token_encoder(ids, word_ids)
+
+    def run_bilm(
+        self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None
+    ) -> tuple[list[Tensor], ElmoState]:
+        """Put word vectors in context. Knows of no boundary tokens and no padding.
+
+        Args:
+            packed: Word vectors, shape `(steps, projection_size)`, in the order of
+                `torch.nn.utils.rnn.PackedSequence.data`: time by time, longest sentence first.
+            batch_sizes: Number of sentences that reach each time step.
+            state: State to start from, sentences in the order of `packed`; None = zeros.
+
+        Returns:
+            The word vectors and each LSTM layer, `num_hidden_layers + 1` tensors of shape
+            `(steps, hidden_size)`, and the state after the last step of each sentence.
+        """
+        if state is None:
+            state = self._zero_state(batch_sizes[0] if batch_sizes else 0, packed)
+        if state.backward is None:
+            (outputs,) = run_stacks(
+                [self.forward_lstm], [packed], batch_sizes, [state.forward], [False]
+            )
+            return [packed, *outputs[0]], ElmoState(outputs[1], None)
+        forward, backward = run_stacks(
+            [self.forward_lstm, self.backward_lstm],
+            [packed, packed],
+            batch_sizes,
+            [state.forward, state.backward],
+            [False, True],
+        )
+        pairs = [(packed, packed), *zip(forward[0], backward[0], strict=True)]
+        return [torch.cat(pair, dim=-1) for pair in pairs], ElmoState(forward[1], backward[1])
+
+    def _zero_state(self, batch: int, like: Tensor) -> ElmoState:
+        config = self.config
+        h = like.new_zeros(config.num_hidden_layers, batch, config.projection_size)
+        c = like.new_zeros(config.num_hidden_layers, batch, config.cell_size)
+        return ElmoState((h, c), (h, c) if config.bidirectional else None)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        state: ElmoState | None = None,
+        keep_sentence_boundaries: bool = False,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> ElmoModelOutput:
+        """Compute the vectors of every word of every sentence.
+
+        Args:
+            input_ids: Character ids, shape `(batch, tokens, characters)`; a row of zeros is no
+                word. None if the model reads no characters.
+            attention_mask: 1 where there is a word, shape `(batch, tokens)`; None = wherever the
+                ids are not zero. Padding may stand on either side.
+            word_input_ids: Rows of the word lexicon, shape `(batch, tokens)`, where there is one.
+            state: What an earlier call returned for as many sentences; None = zeros, so that a
+                sentence's vectors depend on nothing but its words.
+            keep_sentence_boundaries: Whether `<S>` and `</S>` get rows too, right before the first
+                and after the last word.
+            output_hidden_states: Whether `hidden_states` is returned; None = as configured.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            An `ElmoModelOutput`, or its tuple with `return_dict=False`.
+
+        Raises:
+            ValueError: If ids are missing, surplus or misshapen, or the state has another batch.
+        """
+        mask = self._check_inputs(input_ids, attention_mask, word_input_ids)
+        batch = len(mask)
+        words = self.encode_words(
+            None if input_ids is None else input_ids[mask],
+            None if word_input_ids is None else word_input_ids[mask],
+        )
+        table = torch.cat([self.encode_boundaries(), words])
+        order, batch_sizes, entries, rows, columns = _pack(mask)
+        if state is not None:
+            state = _reorder_state(state, order, batch)
+        layers, state = self.run_bilm(table[entries], batch_sizes, state)
+        if keep_sentence_boundaries:
+            mask = mask.new_zeros(batch, mask.shape[1] + 2)
+            mask[rows, columns] = True
+        else:
+            is_word = entries >= 2
+            rows, columns = rows[is_word], columns[is_word] - 1
+            layers = [layer[is_word] for layer in layers]
+        hidden_states = tuple(
+            layer.new_zeros(*mask.shape, layer.shape[-1]).index_put((rows, columns), layer)
+            for layer in layers
+        )
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        return ElmoModelOutput(
+            last_hidden_state=hidden_states[-1],
+            elmo=self._mix(hidden_states, mask),
+            hidden_states=hidden_states if output_hidden_states else None,
+            state=_reorder_state(state, order.argsort(), batch),
+            attention_mask=mask.long(),
+        )
+
+    def _mix(self, hidden_states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+        """Mix the layers as the configuration says."""
+        config = self.config
+        weights = config.mix_weights or [0.0] * config.num_mixed_layers
+        return mix_layers(
+            torch.stack(hidden_states),
+            torch.tensor(weights, device=mask.device),
+            config.mix_gamma,
+            layer_norm=config.mix_layer_norm,
+            mask=mask,
+        )
+
+    def _check_inputs(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None, word_ids: Tensor | None
+    ) -> Tensor:
+        """Check the ids against the configuration; return the mask as booleans."""
+        config = self.config
+        for name, ids, is_read in (
+            ("input_ids", input_ids, config.char_embedding_size > 0),
+            ("word_input_ids", word_ids, config.word_embedding_size > 0),
+        ):
+            if (ids is not None) != is_read:
+                raise ValueError(
+                    f"This model {'needs' if is_read else 'takes no'} {name}; its tokenizer, from "
+                    "the same name, gives what it needs."
+                )
+        if input_ids is not None and (
+            input_ids.dim() != 3 or input_ids.shape[2] != config.max_characters_per_token
+        ):
+            raise ValueError(
+                "Expected input_ids of shape (batch, tokens, "
+                f"{config.max_characters_per_token}), got {tuple(input_ids.shape)}."
+            )
+        if word_ids is not None and (
+            word_ids.dim() != 2 or (input_ids is not None and word_ids.shape != input_ids.shape[:2])
+        ):
+            raise ValueError(
+                f"Expected word_input_ids of shape (batch, tokens), got {tuple(word_ids.shape)}."
+            )
+        words = cast(Tensor, word_ids != 0 if input_ids is None else (input_ids != 0).any(dim=-1))
+        if attention_mask is None:
+            return words
+        if attention_mask.shape != words.shape:
+            raise ValueError(
+                f"Expected attention_mask of shape {tuple(words.shape)}, got "
+                f"{tuple(attention_mask.shape)}."
+            )
+        return attention_mask.bool()
+
+
+def _pack(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]:
+    """Lay out framed sentences time by time, longest first.
+
+    Args:
+        mask: True where there is a word, shape `(batch, tokens)`.
+
+    Returns:
+        order: Sentences by falling length, shape `(batch,)`.
+        batch_sizes: Sentences that reach each time step.
+        entries: For each step 0 for `<S>`, 1 for `</S>`, else 2 + the word's number in reading
+            order, shape `(steps,)`.
+        rows, columns: Where each step stands in a batch with boundary rows, shape `(steps,)`.
+    """
+    batch, tokens = mask.shape
+    sentences = torch.arange(batch, device=mask.device)
+    lengths = mask.sum(dim=1)
+    rows, places = mask.nonzero(as_tuple=True)
+    ranks = mask.cumsum(dim=1)[rows, places]  # 1 for the first word of a sentence
+    entries = torch.zeros(batch, tokens + 2, dtype=torch.long, device=mask.device)
+    entries[rows, ranks] = torch.arange(2, 2 + len(rows), device=mask.device)
+    entries[sentences, lengths + 1] = 1
+    columns = torch.zeros_like(entries)
+    columns[rows, ranks] = places + 1
+    if tokens:
+        columns[:, 0] = torch.where(lengths > 0, columns[:, 1] - 1, 0)
+    columns[sentences, lengths + 1] = columns[sentences, lengths] + 1
+    order = lengths.argsort(descending=True, stable=True)
+    is_step = torch.arange(tokens + 2, device=mask.device)[:, None] < lengths[order] + 2
+    batch_sizes = [size for size in is_step.sum(dim=1).tolist() if size]
+    flat = is_step.nonzero()  # (steps, [time, sorted row])
+    step_rows = order[flat[:, 1]]
+    step = (step_rows, flat[:, 0])
+    return order, batch_sizes, entries[step], step_rows, columns[step]
+
+
+def _reorder_state(state: ElmoState, order: Tensor, batch: int) -> ElmoState:
+    """Put the sentences of a state in another order."""
+    for direction in state:
+        for part in direction or ():
+            if part.shape[1] != batch:
+                raise ValueError(f"Expected a state of {batch} sentences, got {part.shape[1]}.")
+    forward, backward = state
+    return ElmoState(
+        (forward[0][:, order], forward[1][:, order]),
+        backward and (backward[0][:, order], backward[1][:, order]),
+    )

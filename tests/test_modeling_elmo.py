@@ -1,0 +1,323 @@
+"""The model: layers against plain PyTorch, invariants, errors, loading."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
+
+from hf_elmo import ElmoConfig, ElmoModel, ElmoScalarMix, ElmoState
+
+TOLERANCE = {"rtol": 0.0, "atol": 1e-5}  # float32 sums of small models, in another order
+
+
+def make_ids(config: ElmoConfig, words: list[str]) -> torch.Tensor:
+    """Character ids of words, one cell at a time, shape (tokens, characters)."""
+    ids = torch.full((len(words), config.max_characters_per_token), 261)
+    for row, word in enumerate(words):
+        cells = [259, *(byte + 1 for byte in word.encode()), 260]
+        ids[row, : len(cells)] = torch.tensor(cells)
+    return ids
+
+
+def make_batch(
+    config: ElmoConfig, sentences: list[list[str]], side: str = "right"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Character ids and mask of sentences, padded."""
+    tokens = max(len(words) for words in sentences)
+    ids = torch.zeros(len(sentences), tokens, config.max_characters_per_token, dtype=torch.long)
+    mask = torch.zeros(len(sentences), tokens, dtype=torch.long)
+    for row, words in enumerate(sentences):
+        start = 0 if side == "right" else tokens - len(words)
+        ids[row, start : start + len(words)] = make_ids(config, words)
+        mask[row, start : start + len(words)] = 1
+    return ids, mask
+
+
+SENTENCES = [
+    ["The", "bank", "raised", "its", "rates", "."],
+    [],
+    ["A", "river", "bank"],
+    ["", " ", "<pad>", "\N{SNAKE}", "naïve"],
+    ["Hello"],
+]
+
+
+def run_by_hand(model: ElmoModel, words: list[str]) -> torch.Tensor:
+    """One sentence through plain loops in float64, shape (layers, tokens + 2, width)."""
+    config = model.config
+    p = {name: value.double() for name, value in model.state_dict().items()}
+    ids = make_ids(config, ["", *words, ""])
+    ids[[0, -1], 1] = torch.tensor([257, 258])
+    ids[[0, -1], 2] = 260
+    x = p["token_encoder.char_embedding.weight"][ids]  # (tokens, characters, width)
+    parts = []
+    for i, (width, _) in enumerate(config.char_filters):
+        weight = p[f"token_encoder.char_convolutions.{i}.weight"]
+        windows = x.unfold(1, width, 1)  # (tokens, positions, char_embedding_size, width)
+        values = torch.einsum("tpdw,ndw->tpn", windows, weight)
+        parts.append(values.amax(1) + p[f"token_encoder.char_convolutions.{i}.bias"])
+    x = torch.cat(parts, -1).relu()
+    for k in range(config.num_highway_layers):
+        name = f"token_encoder.highways.{k}"
+        gate = torch.sigmoid(x @ p[f"{name}.gate.weight"].T + p[f"{name}.gate.bias"])
+        transform = (x @ p[f"{name}.transform.weight"].T + p[f"{name}.transform.bias"]).relu()
+        x = gate * transform + (1 - gate) * x
+    x = x @ p["token_encoder.projection.weight"].T + p["token_encoder.projection.bias"]
+    layers = [torch.cat([x, x], -1)]
+    sides = {"forward_lstm": x, "backward_lstm": x.flip(0)}
+    for layer in range(config.num_hidden_layers):
+        for side, inputs in sides.items():
+            w = {k: p[f"{side}.layers.{layer}.{k}"] for k in ("input_weight", "state_weight")}
+            bias = p[f"{side}.layers.{layer}.bias"]
+            projection = p[f"{side}.layers.{layer}.projection_weight"]
+            h, c = torch.zeros(config.projection_size), torch.zeros(config.cell_size)
+            outputs = []
+            for step in inputs:
+                z = w["input_weight"] @ step + w["state_weight"] @ h.double() + bias
+                i, f, o, j = z.chunk(4)
+                c = torch.sigmoid(f + 1) * c + torch.sigmoid(i) * torch.tanh(j)
+                c = c.clamp(-config.cell_clip, config.cell_clip)
+                h = projection @ (torch.sigmoid(o) * torch.tanh(c))
+                h = h.clamp(-config.projection_clip, config.projection_clip)
+                outputs.append(h + step if layer else h)
+            sides[side] = torch.stack(outputs)
+        layers.append(torch.cat([sides["forward_lstm"], sides["backward_lstm"].flip(0)], -1))
+    return torch.stack(layers)
+
+
+def test_layers_equal_plain_loops_in_float64(tiny_model: ElmoModel) -> None:
+    words = SENTENCES[0]
+    ids, mask = make_batch(tiny_model.config, [words])
+    with torch.no_grad():
+        out = tiny_model(ids, mask, output_hidden_states=True, keep_sentence_boundaries=True)
+    expected = run_by_hand(tiny_model, words)
+    assert_close(torch.stack(out.hidden_states)[:, 0].double(), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3]])
+def test_a_sentence_alone_equals_itself_in_any_batch(
+    tiny_model: ElmoModel, side: str, order: list[int]
+) -> None:
+    ids, mask = make_batch(tiny_model.config, [SENTENCES[k] for k in order], side)
+    with torch.no_grad():
+        batch = tiny_model(ids, mask, output_hidden_states=True)
+        for row, k in enumerate(order):
+            alone = tiny_model(*make_batch(tiny_model.config, [SENTENCES[k]]))
+            assert_close(batch.elmo[row][mask[row].bool()], alone.elmo[0], **TOLERANCE)
+            assert batch.elmo[row][~mask[row].bool()].abs().sum() == 0
+
+
+def test_mask_may_be_left_out(tiny_model: ElmoModel) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES)
+    out = tiny_model(ids)
+    assert_close(out.attention_mask, mask)
+    assert_close(out.elmo, tiny_model(ids, mask).elmo, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_boundary_rows_frame_each_sentence(tiny_model: ElmoModel, side: str) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES, side)
+    with torch.no_grad():
+        plain = tiny_model(ids, mask).last_hidden_state
+        out = tiny_model(ids, mask, keep_sentence_boundaries=True)
+    assert out.attention_mask.sum(1).tolist() == [len(words) + 2 for words in SENTENCES]
+    for row, words in enumerate(SENTENCES):
+        framed = out.last_hidden_state[row][out.attention_mask[row].bool()]
+        assert framed.abs().sum(1).all()
+        assert_close(framed[1:-1], plain[row][mask[row].bool()], rtol=0, atol=0)
+        assert len(framed) == len(words) + 2
+
+
+def test_calls_leave_no_trace(tiny_model: ElmoModel) -> None:
+    batch = make_batch(tiny_model.config, SENTENCES)
+    first = tiny_model(*batch).elmo
+    tiny_model(*make_batch(tiny_model.config, SENTENCES[:1]))
+    assert_close(tiny_model(*batch).elmo, first, rtol=0, atol=0)
+
+
+def test_state_continues_a_stream(tiny_model: ElmoModel) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES)
+    with torch.no_grad():
+        first = tiny_model(ids, mask)
+        second = tiny_model(ids, mask, state=first.state)
+        reversed_state = ElmoState(*((h.flip(1), c.flip(1)) for h, c in first.state))
+        flipped = tiny_model(ids.flip(0), mask.flip(0), state=reversed_state)
+    assert (second.elmo - first.elmo).abs().max() > 1e-3
+    assert_close(flipped.elmo.flip(0), second.elmo, **TOLERANCE)
+
+
+def test_state_of_another_batch_is_refused(tiny_model: ElmoModel) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES)
+    state = tiny_model(ids, mask).state
+    with pytest.raises(ValueError, match="Expected a state of 2 sentences, got 5"):
+        tiny_model(ids[:2], mask[:2], state=state)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0)])
+def test_nothing_in_nothing_out(tiny_model: ElmoModel, shape: tuple[int, int]) -> None:
+    out = tiny_model(torch.zeros(*shape, 50, dtype=torch.long))
+    assert out.elmo.shape == (*shape, tiny_model.config.hidden_size)
+
+
+def test_unidirectional_models_have_half_the_width(tiny_config: ElmoConfig) -> None:
+    config = ElmoConfig(**{**tiny_config.to_dict(), "bidirectional": False, "hidden_size": None})
+    out = ElmoModel(config)(*make_batch(config, SENTENCES))
+    assert out.elmo.shape == (5, 6, config.projection_size)
+    assert out.state.backward is None
+
+
+def test_word_input_models_read_a_lexicon(tiny_config: ElmoConfig) -> None:
+    config = ElmoConfig(
+        **{
+            **tiny_config.to_dict(),
+            "char_embedding_size": 0,
+            "use_token_projection": False,
+            "word_vocab_size": 10,
+            "word_embedding_size": 8,
+            "sentence_start_word_id": 1,
+            "sentence_end_word_id": 2,
+        }
+    )
+    out = ElmoModel(config)(word_input_ids=torch.tensor([[3, 4, 5], [6, 0, 0]]))
+    assert out.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    with pytest.raises(ValueError, match="takes no input_ids"):
+        ElmoModel(config)(torch.ones(1, 1, 50, dtype=torch.long))
+
+
+def test_ids_of_another_width_are_refused(tiny_model: ElmoModel) -> None:
+    with pytest.raises(ValueError, match=r"shape \(batch, tokens, 50\), got \(1, 2, 20\)"):
+        tiny_model(torch.ones(1, 2, 20, dtype=torch.long))
+
+
+def test_mask_of_another_shape_is_refused(tiny_model: ElmoModel) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES)
+    with pytest.raises(ValueError, match=r"attention_mask of shape \(5, 6\), got \(5, 5\)"):
+        tiny_model(ids, mask[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("cell_size", "projection_size", "filters", "highways", "expected"),
+    [  # Peters et al. 2018 and the released models, softmax not counted
+        (4096, 512, None, 2, 93.6),
+        (2048, 256, None, 1, 28.0),
+        (1024, 128, [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]], 1, 13.6),
+    ],
+)
+def test_published_sizes(
+    cell_size: int,
+    projection_size: int,
+    filters: list[list[int]] | None,
+    highways: int,
+    expected: float,
+) -> None:
+    with torch.device("meta"):
+        model = ElmoModel(
+            ElmoConfig(
+                cell_size=cell_size,
+                projection_size=projection_size,
+                char_filters=filters,
+                num_highway_layers=highways,
+            )
+        )
+    assert round(model.num_parameters() / 1e6, 1) == expected
+
+
+def test_saving_and_loading_is_the_identity(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    loaded = ElmoModel.from_pretrained(tmp_path)
+    for name, value in tiny_model.state_dict().items():
+        assert_close(loaded.state_dict()[name], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("missing", "misses tensors: forward_lstm.layers.1.bias"),
+        ("surplus", "has surplus tensors: forward_lstm.layers.2.bias"),
+    ],
+)
+def test_loading_the_bilm_is_strict(
+    tiny_model: ElmoModel, tmp_path: Path, problem: str, message: str
+) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    bias = tensors["forward_lstm.layers.1.bias"]
+    if problem == "missing":
+        del tensors["forward_lstm.layers.1.bias"]
+    else:
+        tensors["forward_lstm.layers.2.bias"] = bias.clone()
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=message):
+        ElmoModel.from_pretrained(tmp_path)
+
+
+def test_a_misshapen_tensor_is_named(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["forward_lstm.layers.0.bias"] = tensors["forward_lstm.layers.0.bias"][:-1].clone()
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"forward_lstm\.layers\.0\.bias \(63,\) for \(64,\)"):
+        ElmoModel.from_pretrained(tmp_path)
+
+
+def test_mix_is_a_softmax_weighted_sum() -> None:
+    layers = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(1))
+    mix = ElmoScalarMix(3, weights=[0.0, 1.0, -1.0], gamma=2.0)
+    weights = torch.tensor([0.0, 1.0, -1.0]).exp()
+    expected = 2.0 * sum(w * x for w, x in zip(weights / weights.sum(), layers, strict=True))
+    assert_close(mix(layers), expected)
+    assert_close(mix(list(layers)), expected)
+    assert mix.penalty().item() == 2.0
+
+
+def test_mix_refuses_another_number_of_layers() -> None:
+    with pytest.raises(ValueError, match="Expected 3 layers to mix, got 2"):
+        ElmoScalarMix(3)(torch.zeros(2, 1, 1, 4))
+    with pytest.raises(ValueError, match="Expected 3 weights, got 2"):
+        ElmoScalarMix(3, weights=[0.0, 0.0])
+
+
+def test_sentence_layer_norm_does_not_see_padding_or_neighbours() -> None:
+    layers = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(1))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    mix = ElmoScalarMix(3, layer_norm="sentence")
+    mixed = mix(layers, mask)
+    alone = mix(layers[:, 1:, :2])
+    assert_close(mixed[1, :2], alone[0])
+    assert mixed[1, 2:].abs().sum() == 0
+    assert abs(alone.mean().item()) < 1e-6
+
+
+def test_batch_layer_norm_uses_all_words() -> None:
+    layers = torch.randn(1, 2, 5, 4, generator=torch.Generator().manual_seed(1))
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    words = layers[0][mask.bool()]
+    expected = (words - words.mean()) / words.var(correction=0).sqrt()
+    assert_close(ElmoScalarMix(1, layer_norm="batch")(layers, mask)[mask.bool()], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_close(tiny_model: ElmoModel, dtype: torch.dtype) -> None:
+    batch = make_batch(tiny_model.config, SENTENCES)
+    with torch.no_grad():
+        expected = tiny_model(*batch).elmo
+        out = tiny_model.to(dtype)(*batch).elmo
+    assert out.dtype == dtype
+    assert_close(out.float(), expected, rtol=0, atol=0.06)  # 2**-8 of 4, a few times over
+
+
+def test_gradient_checkpointing_changes_no_gradient(tiny_config: ElmoConfig) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        model = ElmoModel(ElmoConfig(**{**tiny_config.to_dict(), "dropout": 0.0})).train()
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        model(*make_batch(model.config, SENTENCES)).last_hidden_state.square().sum().backward()
+        gradients.append({name: value.grad for name, value in model.named_parameters()})
+    for name, value in gradients[0].items():
+        assert value is not None, name
+        assert_close(gradients[1][name], value)
