@@ -1,1 +1,28 @@
 """The small English model that ships with the package."""
+
+from pathlib import Path
+
+BUNDLED_NAME = "elmo-mini-en"
+
+
+def resolve_name(name: str) -> str:
+    """Turn the bundled model's name into its folder; leave every other name as it is.
+
+    Args:
+        name: `"elmo-mini-en"`, a folder, or a name on the Hugging Face Hub.
+
+    Returns:
+        What `from_pretrained` takes.
+
+    Raises:
+        FileNotFoundError: If the bundled model is asked for and this installation lacks it.
+    """
+    if name != BUNDLED_NAME:
+        return name
+    folder = Path(__file__).parent / BUNDLED_NAME
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"This installation holds no bundled model {BUNDLED_NAME!r}. Name a model's folder or "
+            "its name on the Hugging Face Hub instead."
+        )
+    return str(folder)
