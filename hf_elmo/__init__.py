@@ -2,6 +2,8 @@
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import (
+    ElmoForPreTraining,
+    ElmoForPreTrainingOutput,
     ElmoModel,
     ElmoModelOutput,
     ElmoPreTrainedModel,
@@ -11,6 +13,8 @@ from .modeling_elmo import (
 
 __all__ = [
     "ElmoConfig",
+    "ElmoForPreTraining",
+    "ElmoForPreTrainingOutput",
     "ElmoModel",
     "ElmoModelOutput",
     "ElmoPreTrainedModel",

@@ -14,6 +14,11 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 from .configuration_elmo import ElmoConfig
 from .recurrence import ElmoLstm, ElmoLstmStack, run_stacks
 
+# Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
+SENTENCE_START_LABEL = 0
+SENTENCE_END_LABEL = 1
+IGNORED_LABEL = -100  # torch's cross entropy and all of transformers
+
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 # Words of which the characters are encoded at a time, so that memory stays bounded.
@@ -50,6 +55,27 @@ class ElmoModelOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
     state: ElmoState | None = None
     attention_mask: Tensor | None = None
+
+
+@dataclass
+class ElmoForPreTrainingOutput(ModelOutput):
+    """What `ElmoForPreTraining` returns.
+
+    Attributes:
+        loss: Mean of the directions' cross entropies, where labels were given.
+        forward_logits: Scores of each next word, before the softmax, shape
+            `(batch, tokens + 1, vocab_size)`: the row of `<S>`, then one of each word.
+        backward_logits: Scores of each previous word, likewise: a row of each word, then that of
+            `</S>`; None if unidirectional.
+        hidden_states: As in `ElmoModelOutput`.
+        state: As in `ElmoModelOutput`.
+    """
+
+    loss: Tensor | None = None
+    forward_logits: Tensor | None = None
+    backward_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: ElmoState | None = None
 
 
 class ElmoHighway(nn.Module):
@@ -259,6 +285,17 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 initialization.constant_(linear.bias, bias)
         elif isinstance(module, ElmoTokenEncoder):
             _initialize_token_encoder(module)
+        elif isinstance(module, ElmoForPreTraining):
+            initialization.normal_(module.softmax.weight, std=module.softmax.in_features**-0.5)
+            initialization.zeros_(module.softmax.bias)
+
+    def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
+        """Pass over no module: of custom code, transformers skips those without own parameters.
+
+        That rule spares loaded tensors that `_init_weights` would overwrite; ours goes through
+        `transformers.initialization`, which spares them by itself.
+        """
+        super()._initialize_weights(module)
 
     @classmethod
     def from_pretrained(
@@ -586,3 +623,120 @@ def _reorder_state(state: ElmoState, order: Tensor, batch: int) -> ElmoState:
         (forward[0][:, order], forward[1][:, order]),
         backward and (backward[0][:, order], backward[1][:, order]),
     )
+
+
+class ElmoForPreTraining(ElmoPreTrainedModel):
+    """The biLM as a language model: one softmax for both directions (Peters et al. 2018, 3.1).
+
+    All weights are trained, whatever `freeze_bilm` says.
+
+    Raises:
+        ValueError: If the configuration has no target vocabulary (`vocab_size` 0).
+    """
+
+    # The predicted positions are more than the labels that Trainer counts (`</S>` and `<S>`).
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        if config.vocab_size == 0:
+            raise ValueError(
+                "Expected a vocab_size above 0, the number of target words; the configuration has "
+                "none. Load a biLM without its softmax as ElmoModel."
+            )
+        self.elmo = ElmoModel(config)
+        self.softmax = nn.Linear(config.projection_size, config.vocab_size)
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> ElmoForPreTrainingOutput:
+        """Predict each word from the words before it, and from the words after it.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: Rows of the words in the target vocabulary, shape `(batch, tokens)`; -100 = not
+                to be predicted. What stands at padding is not read, and the boundaries are added.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            An `ElmoForPreTrainingOutput`, or its tuple with `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`, or if the labels have another shape than the words.
+        """
+        outputs: ElmoModelOutput = self.elmo(
+            input_ids,
+            attention_mask,
+            word_input_ids,
+            state=state,
+            keep_sentence_boundaries=True,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        framed = cast(Tensor, outputs.attention_mask).bool()  # (batch, tokens + 2)
+        targets = None if labels is None else _make_targets(labels, framed)
+        top = F.dropout(cast(Tensor, outputs.last_hidden_state), self.config.dropout, self.training)
+        forward, *backward = top.split(self.config.projection_size, dim=-1)
+        logits = [self.softmax(forward[:, :-1]), *(self.softmax(x[:, 1:]) for x in backward)]
+        loss = None
+        if targets is not None:
+            losses = [
+                F.cross_entropy(scores.flatten(0, 1).float(), target.flatten())
+                for scores, target in zip(logits, targets, strict=False)
+            ]
+            loss = torch.stack(losses).mean()
+        return ElmoForPreTrainingOutput(
+            loss=loss,
+            forward_logits=logits[0],
+            backward_logits=logits[1] if backward else None,
+            hidden_states=outputs.hidden_states and _strip(outputs.hidden_states, framed),
+            state=outputs.state,
+        )
+
+
+def _find_boundaries(framed: Tensor) -> tuple[Tensor, Tensor]:
+    """Mark where `<S>` and `</S>` stand among framed words, each of shape `(batch, tokens + 2)`."""
+    columns = torch.arange(framed.shape[1], device=framed.device)
+    starts = framed.int().argmax(dim=1, keepdim=True)  # the first of the ones
+    ends = framed.shape[1] - 1 - framed.flip(1).int().argmax(dim=1, keepdim=True)
+    return columns == starts, columns == ends
+
+
+def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
+    """Shift the labels to what the forward and the backward rows predict.
+
+    Args:
+        labels: Shape `(batch, tokens)`.
+        framed: True where there is a word or a boundary, shape `(batch, tokens + 2)`.
+
+    Returns:
+        Targets of the forward and of the backward logits, each of shape `(batch, tokens + 1)`.
+    """
+    expected = (framed.shape[0], framed.shape[1] - 2)
+    if labels.shape != expected:
+        raise ValueError(f"Expected labels of shape {expected}, got {tuple(labels.shape)}.")
+    starts, ends = _find_boundaries(framed)
+    words = F.pad(labels, (1, 1)).masked_fill(~framed, IGNORED_LABEL)
+    forward = words.masked_fill(starts, IGNORED_LABEL).masked_fill(ends, SENTENCE_END_LABEL)
+    backward = words.masked_fill(ends, IGNORED_LABEL).masked_fill(starts, SENTENCE_START_LABEL)
+    return forward[:, 1:], backward[:, :-1]
+
+
+def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, ...]:
+    """Take the boundaries' rows away: shape `(batch, tokens + 2, width)` to `tokens`."""
+    starts, ends = _find_boundaries(framed)
+    boundaries = (starts | ends)[:, 1:-1, None]
+    return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from hf_elmo import ElmoConfig, ElmoModel, ElmoScalarMix, ElmoState
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoScalarMix, ElmoState
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}  # float32 sums of small models, in another order
 
@@ -321,3 +321,127 @@ def test_gradient_checkpointing_changes_no_gradient(tiny_config: ElmoConfig) -> 
     for name, value in gradients[0].items():
         assert value is not None, name
         assert_close(gradients[1][name], value)
+
+
+@pytest.fixture
+def language_model(tiny_config: ElmoConfig) -> ElmoForPreTraining:
+    """A tiny biLM with a softmax over seven words."""
+    torch.manual_seed(0)
+    config = ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 7})
+    return ElmoForPreTraining(config).eval()
+
+
+LABELS = [[3, 4, 2, 5, 6, 2], [], [2, 3, 4], [5, 6, 2, 2, 3], [4]]  # of SENTENCES
+
+
+def make_labels(side: str) -> torch.Tensor:
+    """Labels of the sentences, with a word of the vocabulary at the padding: it must not count."""
+    labels = torch.full((len(LABELS), 6), 3)
+    for row, ids in enumerate(LABELS):
+        start = 0 if side == "right" else 6 - len(ids)
+        labels[row, start : start + len(ids)] = torch.tensor(ids)
+    return labels
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_language_model_predicts_next_and_previous_words(
+    language_model: ElmoForPreTraining, side: str
+) -> None:
+    config = language_model.config
+    ids, mask = make_batch(config, SENTENCES, side)
+    with torch.no_grad():
+        out = language_model(ids, mask, labels=make_labels(side))
+        top = language_model.elmo(ids, mask, keep_sentence_boundaries=True)
+        losses: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+        for row, words in enumerate(LABELS):
+            framed = top.last_hidden_state[row][top.attention_mask[row].bool()]
+            forward, backward = framed.split(config.projection_size, dim=-1)
+            target = [0, *words, 1]
+            for k in range(len(target) - 1):
+                scores = language_model.softmax(forward[k]).log_softmax(-1)
+                losses[0].append(-scores[target[k + 1]])
+                scores = language_model.softmax(backward[k + 1]).log_softmax(-1)
+                losses[1].append(-scores[target[k]])
+    assert out.forward_logits.shape == out.backward_logits.shape == (5, 7, 7)
+    expected = sum(torch.stack(direction).mean() for direction in losses) / 2
+    assert_close(out.loss, expected)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_language_model_gives_hidden_states_without_boundaries(
+    language_model: ElmoForPreTraining, side: str
+) -> None:
+    batch = make_batch(language_model.config, SENTENCES, side)
+    out = language_model(*batch, output_hidden_states=True)
+    expected = language_model.elmo(*batch, output_hidden_states=True).hidden_states
+    assert_close(out.hidden_states, expected, rtol=0, atol=0)
+    assert language_model(*batch).hidden_states is None
+
+
+def test_unidirectional_language_models_have_one_side(tiny_config: ElmoConfig) -> None:
+    changes = {"bidirectional": False, "hidden_size": None, "vocab_size": 7}
+    config = ElmoConfig(**{**tiny_config.to_dict(), **changes})
+    out = ElmoForPreTraining(config)(*make_batch(config, SENTENCES), labels=make_labels("right"))
+    assert out.backward_logits is None
+    assert out.loss > 0
+
+
+def test_language_model_ignores_labels_of_minus_100(language_model: ElmoForPreTraining) -> None:
+    ids, mask = make_batch(language_model.config, [SENTENCES[0]])
+    labels = torch.full((1, 6), -100)
+    out = language_model(ids, mask, labels=labels)
+    forward = -out.forward_logits[0, 6].log_softmax(-1)[1]  # only </S> and <S> are left
+    backward = -out.backward_logits[0, 0].log_softmax(-1)[0]
+    assert_close(out.loss, (forward + backward) / 2)
+
+
+def test_language_model_refuses_labels_of_another_shape(
+    language_model: ElmoForPreTraining,
+) -> None:
+    batch = make_batch(language_model.config, SENTENCES)
+    with pytest.raises(ValueError, match=r"labels of shape \(5, 6\), got \(5, 5\)"):
+        language_model(*batch, labels=make_labels("right")[:, 1:])
+
+
+def test_language_model_needs_a_target_vocabulary(tiny_config: ElmoConfig) -> None:
+    with pytest.raises(ValueError, match="Expected a vocab_size above 0"):
+        ElmoForPreTraining(tiny_config)
+
+
+def test_language_model_starts_near_a_uniform_guess(tiny_config: ElmoConfig) -> None:
+    torch.manual_seed(0)
+    config = ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 5000})
+    softmax = ElmoForPreTraining(config).softmax
+    assert_close(softmax.weight.std().item(), config.projection_size**-0.5, rtol=0.02, atol=0)
+    assert softmax.bias.abs().sum() == 0
+
+
+def test_language_model_loads_from_a_bilm_and_back(
+    tiny_model: ElmoModel, language_model: ElmoForPreTraining, tmp_path: Path
+) -> None:
+    tiny_model.save_pretrained(tmp_path / "bilm")
+    loaded = ElmoForPreTraining.from_pretrained(tmp_path / "bilm", vocab_size=7)
+    assert_close(loaded.elmo.state_dict(), tiny_model.state_dict(), rtol=0, atol=0)
+    language_model.save_pretrained(tmp_path / "lm")
+    bilm = ElmoModel.from_pretrained(tmp_path / "lm")
+    assert_close(bilm.state_dict(), language_model.elmo.state_dict(), rtol=0, atol=0)
+
+
+def test_initial_values_are_those_of_bilm_tf(tiny_config: ElmoConfig) -> None:
+    torch.manual_seed(0)
+    encoder = ElmoModel(tiny_config).token_encoder
+    characters = encoder.char_embedding.weight
+    assert characters.abs().max() <= 1
+    assert characters.std() > 0.5  # uniform from -1 to 1, deviation 0.577
+    highway = encoder.highways[0]
+    assert highway.gate.bias.tolist() == [-2.0] * tiny_config.num_filters
+    assert_close(highway.gate.weight.std().item(), tiny_config.num_filters**-0.5, rtol=0.2, atol=0)
+
+
+def test_loading_draws_initial_values_for_missing_heads_alone(
+    tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    model = ElmoForPreTraining.from_pretrained(tmp_path, vocab_size=5000)
+    assert_close(model.elmo.state_dict(), tiny_model.state_dict(), rtol=0, atol=0)
+    assert_close(model.softmax.weight.std().item(), 8**-0.5, rtol=0.02, atol=0)
