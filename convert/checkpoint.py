@@ -1,0 +1,146 @@
+"""The common layout between formats: a configuration, tensors by name, vocabularies."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hf_elmo import ElmoConfig
+
+FloatArray = NDArray[np.floating[Any]]
+
+BLOCK_SIZE = 1 << 24  # numbers read at once: 64 MiB of float32
+
+
+class ConversionError(ValueError):
+    """A checkpoint that cannot be converted: what was expected, what was found, what to do."""
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A tensor that stays in its file until its rows are read.
+
+    Attributes:
+        source: Its name in its own file, for messages.
+        shape: Its shape, at least one axis.
+        read_rows: Reads rows `start` to `stop` of the first axis.
+    """
+
+    source: str
+    shape: tuple[int, ...]
+    read_rows: Callable[[int, int], FloatArray]
+
+    def read(self) -> FloatArray:
+        """Read the whole tensor."""
+        return self.read_rows(0, self.shape[0])
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """Read the tensor in order, some rows at a time, so that memory stays bounded."""
+        num_rows = max(1, BLOCK_SIZE // max(1, prod(self.shape[1:])))
+        for start in range(0, self.shape[0], num_rows):
+            yield self.read_rows(start, min(start + num_rows, self.shape[0]))
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What the user names: a checkpoint and the files that go with it.
+
+    Attributes:
+        checkpoint: The file or folder to convert.
+        options: The options of a bilm-tf model; None = found beside the checkpoint.
+        vocabulary: A word a line, in the order of the word table or softmax; None = found beside.
+        softmax: The released softmax of a bilm-tf model; None = convert without one.
+        token_embeddings: What bilm-tf's `dump_token_embeddings` wrote: word vectors that replace
+            the character encoder; None = keep the encoder.
+    """
+
+    checkpoint: Path
+    options: Path | None = None
+    vocabulary: Path | None = None
+    softmax: Path | None = None
+    token_embeddings: Path | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A biLM on its way from one format to another; its tensors are read while it is open.
+
+    Attributes:
+        config: Sizes, special ids, the mix.
+        tensors: By the state dict names of `ElmoModel`; the softmax of `ElmoForPreTraining`, if
+            any, is `softmax.weight` and `softmax.bias` beside them.
+        files: The files that were read, for the model card.
+        words: Word of each row of the word table but the row 0.
+        characters: Character of each row of the character table but the row 0, where these are
+            not bytes.
+        target_words: Word of each row of the softmax.
+        left_out: What the source holds and the common layout does not, a line each.
+    """
+
+    config: ElmoConfig
+    tensors: Mapping[str, LazyTensor]
+    files: tuple[Path, ...]
+    words: tuple[str, ...] | None = None
+    characters: tuple[str, ...] | None = None
+    target_words: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a checkpoint came from, for the model card.
+
+    Attributes:
+        format: Name of its format.
+        files: Name and SHA-256 of each file that was read.
+        version: Version of this package.
+    """
+
+    format: str
+    files: tuple[tuple[str, str], ...]
+    version: str
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """How a checkpoint is written.
+
+    Attributes:
+        dtype: Type of the numbers, of `DTYPES`.
+        license: Licence of the weights; None = not known.
+        provenance: Where the checkpoint came from.
+    """
+
+    dtype: str
+    license: str | None
+    provenance: Provenance
+
+
+DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that `convert` reads, writes, or both.
+
+    Attributes:
+        name: What `--to` takes.
+        description: What `--list-formats` says.
+        recognises: Whether a path holds this format, by its content as far as that is cheap. It
+            also claims broken files of its kind, so that `open` can say what is wrong.
+        open: Opens a checkpoint; its tensors are read until the context ends. None = no reader.
+        write: Writes a checkpoint to a new path (a file, or a folder that it makes), in a new
+            folder where it may put other files beside it. It raises ConversionError for what the
+            format cannot hold. None = no writer.
+    """
+
+    name: str
+    description: str
+    recognises: Callable[[Path], bool]
+    open: Callable[[Sources], AbstractContextManager[Checkpoint]] | None = None
+    write: Callable[[Checkpoint, Path, WriteSettings], None] | None = None
