@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,8 @@ class Checkpoint:
         characters: Character of each row of the character table but the row 0, where these are
             not bytes.
         target_words: Word of each row of the softmax.
+        tokenizer: Arguments of `ElmoTokenizer` that neither configuration nor vocabularies tell,
+            such as `unknown="<oov>"`.
         left_out: What the source holds and the common layout does not, a line each.
     """
 
@@ -88,6 +90,7 @@ class Checkpoint:
     words: tuple[str, ...] | None = None
     characters: tuple[str, ...] | None = None
     target_words: tuple[str, ...] | None = None
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
 
