@@ -1,5 +1,7 @@
 """ELMo's biLM as a transformers model."""
 
+from transformers import AutoTokenizer
+
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import (
     ElmoForPreTraining,
@@ -10,6 +12,7 @@ from .modeling_elmo import (
     ElmoScalarMix,
     ElmoState,
 )
+from .tokenization_elmo import ElmoTokenizer
 
 __all__ = [
     "ElmoConfig",
@@ -20,4 +23,7 @@ __all__ = [
     "ElmoPreTrainedModel",
     "ElmoScalarMix",
     "ElmoState",
+    "ElmoTokenizer",
 ]
+
+AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)

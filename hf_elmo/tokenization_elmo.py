@@ -1,0 +1,805 @@
+"""The tokenizer of a biLM: words to character ids, to rows of a word lexicon, or to both."""
+
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import regex
+import torch
+from transformers import BatchEncoding, TensorType
+from transformers.tokenization_python import PythonBackend
+from transformers.tokenization_utils_base import TruncationStrategy
+from transformers.utils.generic import PaddingStrategy
+
+from .configuration_elmo import (
+    CHAR_PADDING_ID,
+    NUM_BYTE_CHARACTERS,
+    SENTENCE_END_CHAR_ID,
+    SENTENCE_START_CHAR_ID,
+    WORD_END_CHAR_ID,
+    WORD_START_CHAR_ID,
+    ElmoConfig,
+)
+
+PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shifted by one
+NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
+NUM_BYTES = 256
+REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within its bytes
+
+# Words of a text: a number with its inner points and commas; an apostrophe after a word with the
+# letters behind it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; any
+# other visible character alone, with what combines with it (\X, so that a flag is one word).
+WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
+
+VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "word_vocab.json"}
+SPECIAL_CHAR_IDS = (
+    "sentence_start_char_id",
+    "sentence_end_char_id",
+    "word_start_char_id",
+    "word_end_char_id",
+    "char_padding_id",
+)
+# What `__call__` of the base class may pass on, whether it means something here or not.
+CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
+
+Array: TypeAlias = npt.NDArray[np.int64]
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ElmoEncoding:
+    """Where the rows of one sentence come from: what `BatchEncoding.word_ids()` and its kin ask.
+
+    Every word is one row, so a row is both the "token" and the "word" of `transformers`.
+
+    Attributes:
+        words: The words that have a row.
+        spans: Start and end of each in the text; None if the words were given, each its own text.
+        first_word: Number of words that truncation cut off before the first.
+        num_before: Padding rows before the words.
+        num_after: Padding rows after the words.
+        n_sequences: Always 1, there are no pairs.
+    """
+
+    words: Sequence[str]
+    spans: Sequence[Span] | None
+    first_word: int = 0
+    num_before: int = 0
+    num_after: int = 0
+    n_sequences: int = 1
+
+    def _pad(self, values: Iterable[Any], padding: Any) -> list[Any]:
+        return [padding] * self.num_before + list(values) + [padding] * self.num_after
+
+    @property
+    def tokens(self) -> list[str | None]:
+        """The word of each row, None for padding."""
+        return self._pad(self.words, None)
+
+    @property
+    def offsets(self) -> list[Span]:
+        """The span of each row, (0, 0) for padding."""
+        spans = [(0, len(word)) for word in self.words] if self.spans is None else self.spans
+        return self._pad(spans, (0, 0))
+
+    @property
+    def word_ids(self) -> list[int | None]:
+        """The position in the sentence of each row's word, None for padding."""
+        return self._pad(range(self.first_word, self.first_word + len(self.words)), None)
+
+    @property
+    def sequence_ids(self) -> list[int | None]:
+        """0 for each word, None for padding."""
+        return self._pad([0] * len(self.words), None)
+
+    def pad(self, width: int, is_left: bool) -> Self:
+        """Place the words in that many rows, at their right or their left end."""
+        surplus = width - len(self.words)
+        return replace(self, num_before=surplus) if is_left else replace(self, num_after=surplus)
+
+    def token_to_word(self, row: int) -> int | None:
+        """Give the position in the sentence of a row's word."""
+        return self.word_ids[row]
+
+    def token_to_chars(self, row: int) -> Span | None:
+        """Give the span of a row's word."""
+        return None if self.word_ids[row] is None else self.offsets[row]
+
+    def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
+        """Give the row of a word, as a span of one row."""
+        row = word - self.first_word + self.num_before
+        return (row, row + 1) if word in self.word_ids else None
+
+    def char_to_token(self, character: int, sequence: int = 0) -> int | None:
+        """Give the row of the word to which a character of the text belongs."""
+        for row, (start, end) in enumerate(self.offsets):
+            if start <= character < end:
+                return row
+        return None
+
+
+class ElmoTokenizer(PythonBackend):
+    """Turn words into the ids that a biLM reads.
+
+    A word is always one row, whatever it holds: `[word start, characters, word end, padding
+    characters]`, cut or filled to `max_characters_per_token` cells. A row of zeros is no word. The
+    characters are the word's UTF-8 bytes (no vocabulary needed; lone surrogates vanish), or its
+    code points as `char_vocab` lists them. Where there is a `word_vocab`, a word also has an id in
+    it. The sentence's boundaries are the model's own affair and have no rows.
+
+    Sources, of which all ids are shifted by one: bilm-tf (`UnicodeCharsVocabulary`), AllenNLP
+    (`ELMoCharacterMapper`), ELMoForManyLangs (`create_one_batch`).
+
+    `tokenizer(sentences, is_split_into_words=True)` leaves words as they are; without
+    `is_split_into_words`, a sentence is a text in which `word_pattern` finds the words. The result:
+
+    - `input_ids (batch, tokens, characters)`, unless the biLM reads no characters,
+    - `word_input_ids (batch, tokens)`, if there is a `word_vocab`,
+    - `attention_mask (batch, tokens)`: 1 = a word, 0 = padding.
+
+    Without `return_tensors` these are NumPy arrays: one for the batch if `padding` is on, else one
+    for each sentence. `max_length` and `pad_to_multiple_of` count words.
+
+    Args:
+        characters: What a word is spelled in; None = bytes, or code points if `char_vocab` is
+            given. With "none" the word's only id is that of `word_vocab`.
+        char_vocab: Entries of the character table, the first has id 1. Those of one code point can
+            be spelled. Here and below, the last of equal entries counts, as in the old programs.
+        word_vocab: Entries of the word lexicon, the first has id 1. None = no lexicon. Words are
+            looked up as they are; if spelled in code points, as far as those have cells.
+        max_characters_per_token: Cells of a word, its start and end marks included.
+        sentence_start_char_id: Character id that stands for the word `sentence_start`.
+        sentence_end_char_id: Character id that stands for the word `sentence_end`.
+        word_start_char_id: First cell of each word.
+        word_end_char_id: Cell after the last character of each word.
+        char_padding_id: Cells after `word_end_char_id`.
+        sentence_start: Word that means the start of a sentence.
+        sentence_end: Word that means the end of a sentence.
+        unknown: Entry of the vocabularies that stands for what they don't list.
+        map_boundary_words: Whether literal `sentence_start` and `sentence_end` words are the
+            boundaries; else they are words like any other.
+        word_pattern: Expression (of the `regex` package) of which the matches in a text are its
+            words.
+        pad_token: How a row of zeros is called where ids are turned back into words.
+        kwargs: Arguments of every tokenizer, such as `padding_side` or `model_max_length`.
+
+    Raises:
+        ValueError: If the arguments contradict each other.
+    """
+
+    vocab_files_names = VOCAB_FILES_NAMES
+    pad_token_id = 0
+
+    def __init__(
+        self,
+        *,
+        characters: Literal["bytes", "code_points", "none"] | None = None,
+        char_vocab: Sequence[str] | None = None,
+        word_vocab: Sequence[str] | None = None,
+        max_characters_per_token: int = 50,
+        sentence_start_char_id: int = SENTENCE_START_CHAR_ID,
+        sentence_end_char_id: int = SENTENCE_END_CHAR_ID,
+        word_start_char_id: int = WORD_START_CHAR_ID,
+        word_end_char_id: int = WORD_END_CHAR_ID,
+        char_padding_id: int = CHAR_PADDING_ID,
+        sentence_start: str = "<S>",
+        sentence_end: str = "</S>",
+        unknown: str = "<UNK>",
+        map_boundary_words: bool = True,
+        word_pattern: str = WORD_PATTERN,
+        pad_token: str = "[PAD]",
+        **kwargs: Any,
+    ) -> None:
+        if characters is None:
+            characters = "bytes" if char_vocab is None else "code_points"
+        self.characters = characters
+        self.max_characters_per_token = max_characters_per_token
+        self.sentence_start_char_id = sentence_start_char_id
+        self.sentence_end_char_id = sentence_end_char_id
+        self.word_start_char_id = word_start_char_id
+        self.word_end_char_id = word_end_char_id
+        self.char_padding_id = char_padding_id
+        self.sentence_start = sentence_start
+        self.sentence_end = sentence_end
+        self.unknown = unknown
+        self.map_boundary_words = map_boundary_words
+        self.word_pattern = word_pattern
+        saved = dict(vars(self))  # `save_pretrained` writes what the base class is given
+        super().__init__(**saved, pad_token=pad_token, **kwargs)  # type: ignore[no-untyped-call]
+
+        self.char_vocab = None if char_vocab is None else list(char_vocab)
+        self.word_vocab = None if word_vocab is None else list(word_vocab)
+        self._check_vocabularies()
+        self._entries = [pad_token, *(self.char_vocab or self.word_vocab or [])]
+        if characters != "none":
+            self._check_cells()
+        self.model_input_names = [
+            *(["input_ids"] if characters != "none" else []),
+            *(["word_input_ids"] if word_vocab is not None else []),
+            "attention_mask",
+        ]
+        self._word_regex = regex.compile(word_pattern)
+        self._id_of_code_point = _index_code_points(self.char_vocab or [unknown], unknown)
+        self._id_of_word = _index(self.word_vocab or [])
+
+    def _check_vocabularies(self) -> None:
+        if self.characters not in ("bytes", "code_points", "none"):
+            raise ValueError(
+                f"Expected characters 'bytes', 'code_points' or 'none', got {self.characters!r}."
+            )
+        if (self.characters == "code_points") != (self.char_vocab is not None):
+            raise ValueError(
+                "Expected a char_vocab with characters='code_points' and only then, got characters="
+                f"{self.characters!r} and {'no' if self.char_vocab is None else 'a'} char_vocab."
+            )
+        if self.characters == "none" and self.word_vocab is None:
+            raise ValueError("Expected a word_vocab with characters='none', got none.")
+        for name, vocab in (("char_vocab", self.char_vocab), ("word_vocab", self.word_vocab)):
+            if vocab is not None and not all(isinstance(entry, str) for entry in vocab):
+                raise ValueError(f"Expected a list of strings as {name}.")
+            if vocab is not None and self.unknown not in vocab:
+                raise ValueError(
+                    f"Expected {self.unknown!r} in {name}, for what is not listed there. If it has "
+                    "another name, pass unknown=..."
+                )
+
+    def _check_cells(self) -> None:
+        if self.max_characters_per_token <= NUM_WORD_MARKS:
+            raise ValueError(
+                f"Expected max_characters_per_token above {NUM_WORD_MARKS} (a word's marks), got "
+                f"{self.max_characters_per_token}."
+            )
+        for name in SPECIAL_CHAR_IDS:
+            if not 0 < getattr(self, name) < self.vocab_size:
+                raise ValueError(
+                    f"Expected {name} from 1 to {self.vocab_size - 1}, got {getattr(self, name)}."
+                )
+
+    @classmethod
+    def from_config(
+        cls,
+        config: ElmoConfig,
+        *,
+        char_vocab: Sequence[str] | None = None,
+        word_vocab: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Build the tokenizer that fits a biLM.
+
+        Args:
+            config: The biLM's configuration; it gives the cells of a word and the special ids.
+            char_vocab: See the class; None = bytes, if the biLM reads characters.
+            word_vocab: See the class; needed if the biLM has a word lexicon.
+            kwargs: Further arguments of the class.
+
+        Raises:
+            ValueError: If the vocabularies do not fit the biLM's tables.
+        """
+        if config.char_embedding_size == 0:
+            kwargs["characters"] = "none"
+        for name in ("max_characters_per_token", *SPECIAL_CHAR_IDS):
+            kwargs[name] = getattr(config, name)
+        tokenizer = cls(char_vocab=char_vocab, word_vocab=word_vocab, **kwargs)
+        if tokenizer.characters == "bytes" and config.char_vocab_size != NUM_BYTE_CHARACTERS:
+            raise ValueError(
+                f"Expected a char_vocab, since the character table has {config.char_vocab_size} "
+                f"rows; that of bytes has {NUM_BYTE_CHARACTERS}."
+            )
+        if (word_vocab is None) != (config.word_vocab_size == 0):
+            raise ValueError(
+                f"Expected {'no' if config.word_vocab_size == 0 else 'a'} word_vocab for a word "
+                f"table of {config.word_vocab_size} rows."
+            )
+        for name, vocab, size in (
+            ("char_vocab", char_vocab or [], config.char_vocab_size),
+            ("word_vocab", word_vocab or [], config.word_vocab_size),
+        ):
+            if vocab and len(vocab) + PADDING_OFFSET > size:
+                raise ValueError(
+                    f"Expected at most {size - PADDING_OFFSET} entries in {name}, as the table has "
+                    f"{size} rows with that of no token, got {len(vocab)}."
+                )
+        return tokenizer
+
+    @classmethod
+    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
+        """Read the vocabulary files that `from_pretrained` has found."""
+        for name in VOCAB_FILES_NAMES:
+            path = kwargs.pop(name, None)
+            if path is not None:
+                kwargs[name.removesuffix("_file")] = _read_vocabulary(Path(path))
+        return kwargs
+
+    def save_vocabulary(
+        self, save_directory: str | PathLike[str], filename_prefix: str | None = None
+    ) -> tuple[str, ...]:
+        """Write each vocabulary as a JSON list, an entry a line; bytes have none."""
+        paths = []
+        for name, file_name in VOCAB_FILES_NAMES.items():
+            vocab = getattr(self, name.removesuffix("_file"))
+            if vocab is not None:
+                prefix = f"{filename_prefix}-" if filename_prefix else ""
+                path = Path(save_directory) / (prefix + file_name)
+                # ASCII with escapes, so that no entry can break a line or an encoding.
+                path.write_text(json.dumps(vocab, indent=0) + "\n", encoding="ascii")
+                paths.append(str(path))
+        return tuple(paths)
+
+    @property
+    def is_fast(self) -> bool:
+        """True, since pipelines ask only "fast" tokenizers for offsets and word ids."""
+        return True
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids in the first of `model_input_names`, the id 0 included."""
+        if self.characters == "bytes":
+            return NUM_BYTE_CHARACTERS
+        return len(self._entries)
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    def get_vocab(self) -> dict[str, int]:
+        """Name the ids in the first of `model_input_names`: of characters if there are any."""
+        if self.characters != "bytes":
+            return {entry: row for row, entry in enumerate(self._entries)}
+        return {
+            self.pad_token: self.pad_token_id,
+            **{chr(byte): byte + PADDING_OFFSET for byte in range(NUM_BYTES)},
+            **{f"[{name}]": getattr(self, name) for name in SPECIAL_CHAR_IDS},
+        }
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """Only the id 0, that of no word."""
+        return [self.pad_token_id]
+
+    def _add_tokens(self, new_tokens: Sequence[Any], special_tokens: bool = False) -> int:
+        names = [str(token) for token in new_tokens if str(token) != self.pad_token]
+        if names:
+            raise ValueError(
+                f"Can't add {names}: a biLM's vocabulary is fixed, and reads any word."
+            )
+        return 0
+
+    def tokenize(
+        self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs: Any
+    ) -> list[str]:
+        """Find the words of a text."""
+        return self._split_text(text)[0]
+
+    def _split_text(self, text: str) -> tuple[list[str], list[Span]]:
+        spans = [match.span() for match in self._word_regex.finditer(text)]
+        spans = [(start, end) for start, end in spans if start < end]
+        return [text[start:end] for start, end in spans], spans
+
+    def _encode_plus(  # type: ignore[override]  # what is not named here is checked in kwargs
+        self,
+        text: str | Sequence[str] | Sequence[Sequence[str]],
+        text_pair: None = None,
+        *,
+        padding_strategy: PaddingStrategy = PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy: TruncationStrategy = TruncationStrategy.DO_NOT_TRUNCATE,
+        max_length: int | None = None,
+        is_split_into_words: bool = False,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        return_tensors: str | TensorType | None = None,
+        return_attention_mask: bool | None = None,
+        return_special_tokens_mask: bool = False,
+        return_offsets_mapping: bool = False,
+        return_length: bool = False,
+        **kwargs: Any,
+    ) -> BatchEncoding:
+        _check_options(text_pair, kwargs)
+        is_batch, sentences = self._read_sentences(text, is_split_into_words)
+        if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE and max_length is not None:
+            sentences = [self._truncate(sentence, max_length) for sentence in sentences]
+        lengths = [len(sentence.words) for sentence in sentences]
+        width = _find_width(lengths, padding_strategy, max_length, pad_to_multiple_of)
+        if width is None and return_tensors is not None:
+            width = _find_common_length(lengths)
+        is_left = self._is_left(padding_side)
+
+        words = list(chain.from_iterable(sentence.words for sentence in sentences))
+        rows = {word: row for row, word in enumerate(dict.fromkeys(words), PADDING_OFFSET)}
+        tables = self._tabulate(rows)
+        if return_special_tokens_mask:
+            tables["special_tokens_mask"] = 1 - tables["attention_mask"]
+        if return_attention_mask is False:
+            del tables["attention_mask"]
+        flat = np.fromiter(map(rows.__getitem__, words), np.int64, len(words))
+        data = _take(tables, _lay_out(flat, lengths, width, is_left))
+
+        if width is not None:
+            sentences = [sentence.pad(width, is_left) for sentence in sentences]
+        if return_offsets_mapping:
+            data["offset_mapping"] = [sentence.offsets for sentence in sentences]
+        if return_length:
+            data["length"] = lengths
+        if return_tensors is None and not is_batch:
+            data = {name: values[0] for name, values in data.items()}
+        return _pack(data, return_tensors, sentences)
+
+    def _read_sentences(
+        self, text: Any, is_split_into_words: bool
+    ) -> tuple[bool, list[ElmoEncoding]]:
+        """Check the input; say whether it is a batch, and give its sentences."""
+        if not is_split_into_words:
+            is_batch = not isinstance(text, str)
+            texts = text if is_batch else [text]
+            _check_texts(texts)
+            return is_batch, [ElmoEncoding(*self._split_text(text)) for text in texts]
+        _check_list(text, "words, or of sentences that are lists of words")
+        is_batch = len(text) > 0 and not isinstance(text[0], str)
+        sentences = text if is_batch else [text]
+        _check_sentences(sentences)
+        return is_batch, [ElmoEncoding(list(words), None) for words in sentences]
+
+    def _truncate(self, sentence: ElmoEncoding, max_length: int) -> ElmoEncoding:
+        surplus = len(sentence.words) - max_length
+        if surplus <= 0:
+            return sentence
+        kept = slice(surplus, None) if self.truncation_side == "left" else slice(max_length)
+        return ElmoEncoding(
+            sentence.words[kept],
+            None if sentence.spans is None else sentence.spans[kept],
+            first_word=kept.start or 0,
+        )
+
+    def _is_left(self, padding_side: str | None) -> bool:
+        side = self.padding_side if padding_side is None else padding_side
+        if side not in ("left", "right"):
+            raise ValueError(f"Expected padding_side 'left' or 'right', got {side!r}.")
+        return side == "left"
+
+    def _tabulate(self, rows: Mapping[str, int]) -> dict[str, Array]:
+        """Find the ids of each distinct word, in the row it has been given; row 0 is no word."""
+        tables = {}
+        if self.characters != "none":
+            tables["input_ids"] = self._spell(list(rows))
+            if self.map_boundary_words:
+                self._mark_boundaries(tables["input_ids"], rows)
+        if self.word_vocab is not None:
+            tables["word_input_ids"] = self._look_up(list(rows))
+        tables["attention_mask"] = np.array([0] + [1] * len(rows), np.int64)
+        return tables
+
+    def _spell(self, words: list[str]) -> Array:
+        """Spell words in characters, shape `(1 + words, characters)`; row 0 is no word."""
+        num_cells = self.max_characters_per_token - NUM_WORD_MARKS
+        spelled: list[bytes] | list[str]
+        if self.characters == "bytes":
+            spelled = [word.encode("utf-8", "ignore")[:num_cells] for word in words]
+            ids = np.frombuffer(b"".join(spelled), np.uint8).astype(np.int64) + PADDING_OFFSET
+        else:
+            spelled = [word[:num_cells] for word in words]
+            points = np.frombuffer("".join(spelled).encode("utf-32-le", "surrogatepass"), "<u4")
+            ids = self._id_of_code_point[np.minimum(points, len(self._id_of_code_point) - 1)]
+
+        shape = (PADDING_OFFSET + len(words), self.max_characters_per_token)
+        table = np.full(shape, self.char_padding_id, np.int64)
+        table[0] = self.pad_token_id
+        lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
+        table[1:, 0] = self.word_start_char_id
+        table[1:, 1:-1][np.arange(num_cells) < lengths[:, None]] = ids
+        table[np.arange(1, len(table)), lengths + 1] = self.word_end_char_id
+        return table
+
+    def _mark_boundaries(self, table: Array, rows: Mapping[str, int]) -> None:
+        for word, char_id in (
+            (self.sentence_start, self.sentence_start_char_id),
+            (self.sentence_end, self.sentence_end_char_id),
+        ):
+            if word in rows:
+                table[rows[word], 1:] = self.char_padding_id
+                table[rows[word], 1:3] = char_id, self.word_end_char_id
+
+    def _look_up(self, words: list[str]) -> Array:
+        """Find words in the lexicon, shape `(1 + words,)`; row 0 is no word."""
+        if self.characters == "code_points":  # ELMoForManyLangs looks up the cut word
+            words = [word[: self.max_characters_per_token - NUM_WORD_MARKS] for word in words]
+        unmapped = () if self.map_boundary_words else (self.sentence_start, self.sentence_end)
+        unknown = self._id_of_word[self.unknown]
+        ids = [
+            unknown if word in unmapped else self._id_of_word.get(word, unknown) for word in words
+        ]
+        return np.array([self.pad_token_id, *ids], np.int64)
+
+    def pad(
+        self,
+        encoded_inputs: Any,
+        padding: bool | str | PaddingStrategy = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
+        return_attention_mask: bool | None = None,
+        return_tensors: str | TensorType | None = None,
+        verbose: bool = True,
+    ) -> BatchEncoding:
+        """Pad sentences that were encoded before, as data collators do.
+
+        Args:
+            encoded_inputs: A sentence (a mapping from input names to ids), a list of them, or a
+                mapping from input names to lists of ids. What is no input of the biLM is passed on.
+            padding: True or "longest", "max_length", or False.
+            max_length: Words of a sentence with `padding="max_length"`.
+            pad_to_multiple_of: Words of a sentence are made a multiple of this.
+            padding_side: "left" or "right"; None = `self.padding_side`.
+            return_attention_mask: False leaves the mask out, if it has not been there.
+            return_tensors: "pt", "np", or None: PyTorch if the ids are, else NumPy.
+            verbose: As in the base class.
+
+        Returns:
+            The padded ids, shapes as from the tokenizer itself.
+
+        Raises:
+            ValueError: If there are no ids, or a sentence is longer than `max_length`.
+        """
+        strategy, _, max_length, _ = self._get_padding_truncation_strategies(  # type: ignore[no-untyped-call]
+            padding=padding, max_length=max_length, verbose=verbose
+        )  # transformers has no annotations there
+        features, is_batch = self._read_features(encoded_inputs)
+        main = features[self.model_input_names[0]]
+        if return_tensors is None and any(isinstance(ids, torch.Tensor) for ids in main):
+            return_tensors = TensorType.PYTORCH
+        lengths = [len(ids) for ids in main]
+        if return_attention_mask is not False:
+            features.setdefault("attention_mask", [[1] * length for length in lengths])
+        width = _find_width(lengths, strategy, max_length, pad_to_multiple_of)
+        if width is None and return_tensors is not None:
+            width = _find_common_length(lengths)
+
+        names = features.keys() & {*self.model_input_names, "special_tokens_mask"}
+        tables = {name: self._join(name, features.pop(name), lengths) for name in names}
+        flat = np.arange(PADDING_OFFSET, PADDING_OFFSET + sum(lengths))
+        rows = _lay_out(flat, lengths, width, self._is_left(padding_side))
+        data = {**features, **_take(tables, rows)}
+        if not is_batch:
+            data = {name: values[0] for name, values in data.items()}
+        return _pack(data, return_tensors)
+
+    def _read_features(self, encoded_inputs: Any) -> tuple[dict[str, Any], bool]:
+        """Check what is to be padded; give each feature's values by sentence, and "is a batch"."""
+        main = self.model_input_names[0]
+        is_list = not isinstance(encoded_inputs, Mapping)
+        first = encoded_inputs[0] if is_list and len(encoded_inputs) > 0 else encoded_inputs
+        if not isinstance(first, Mapping) or main not in first:
+            raise ValueError(
+                f"Expected encoded sentences with {main} to pad, got "
+                f"{list(first) if isinstance(first, Mapping) else type(first).__name__}."
+            )
+        if is_list:
+            return {name: [item[name] for item in encoded_inputs] for name in first}, True
+        if _count_axes(first[main]) > self._num_sentence_axes:
+            return dict(first), True
+        return {name: [value] for name, value in first.items()}, False
+
+    def _join(self, name: str, sentences: Sequence[Any], lengths: Sequence[int]) -> Array:
+        """Join the values of sentences under a row that stands for padding."""
+        tail = (self.max_characters_per_token,) if name == "input_ids" else ()
+        padding = np.full((1, *tail), int(name == "special_tokens_mask"))
+        arrays = [np.asarray(sentence, np.int64) for sentence in sentences]
+        for array, length in zip(arrays, lengths, strict=True):
+            if array.size and array.shape != (length, *tail):
+                raise ValueError(
+                    f"Expected {name} of shape {(length, *tail)} for a sentence of {length} words, "
+                    f"got {array.shape}."
+                )
+        return np.concatenate([padding, *(array.reshape(-1, *tail) for array in arrays)])
+
+    @property
+    def _num_sentence_axes(self) -> int:
+        return 1 if self.characters == "none" else 2
+
+    def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
+        """Encode one word or several.
+
+        Returns:
+            For each word, the list of its character ids, or its id in the lexicon if the biLM reads
+            no characters.
+        """
+        words = [tokens] if isinstance(tokens, str) else tokens
+        ids = self(words, is_split_into_words=True)[self.model_input_names[0]].tolist()
+        return ids[0] if isinstance(tokens, str) else ids
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """Turn ids back into words, as far as those were not cut.
+
+        Args:
+            ids: Ids of words, shape `(tokens, characters)`, or of one word, `(characters,)`; one
+                axis less if the biLM reads no characters.
+            skip_special_tokens: Whether to leave out padding, else it is `pad_token`.
+
+        Returns:
+            The words, or one word.
+        """
+        rows = np.asarray(ids, np.int64)
+        if rows.size and not 0 <= rows.min() <= rows.max() < self.vocab_size:
+            raise ValueError(
+                f"Expected ids from 0 to {self.vocab_size - 1}, got {rows.min()} to {rows.max()}."
+            )
+        if rows.ndim == self._num_sentence_axes - 1:
+            return self._read_row(rows.reshape(-1))
+        rows = rows.reshape(len(rows), -1)
+        return [self._read_row(row) for row in rows if row.any() or not skip_special_tokens]
+
+    def _read_row(self, row: Array) -> str:
+        if not row.any():
+            return str(self.pad_token)
+        if self.characters == "none":
+            return self._entries[row.item()]
+        ends = np.flatnonzero(np.isin(row, (self.word_end_char_id, self.char_padding_id)))
+        ids = row[1 : ends[0] if len(ends) else None].tolist()
+        if ids == [self.sentence_start_char_id]:
+            return self.sentence_start
+        if ids == [self.sentence_end_char_id]:
+            return self.sentence_end
+        if self.characters == "bytes":
+            return bytes(char_id - PADDING_OFFSET for char_id in ids).decode("utf-8", "replace")
+        entries = [self._entries[char_id] for char_id in ids]
+        return "".join(REPLACEMENT if entry == self.unknown else entry for entry in entries)
+
+    def decode(
+        self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any
+    ) -> str | list[str]:
+        """Turn a sentence's ids back into words with spaces between, or those of a batch."""
+        if _count_axes(token_ids) > self._num_sentence_axes:
+            return [self._decode(ids, skip_special_tokens, **kwargs) for ids in token_ids]
+        return self._decode(token_ids, skip_special_tokens, **kwargs)
+
+
+def _index(vocab: Sequence[str]) -> dict[str, int]:
+    return {entry: row for row, entry in enumerate(vocab, PADDING_OFFSET)}
+
+
+def _index_code_points(vocab: Sequence[str], unknown: str) -> Array:
+    """Map each code point to its id; the last cell is for all that come after."""
+    ids = _index(vocab)
+    points = [ord(entry) for entry in ids if len(entry) == 1]
+    id_of_code_point = np.full(max(points, default=0) + 2, ids[unknown], np.int64)
+    id_of_code_point[points] = [ids[chr(point)] for point in points]
+    return id_of_code_point
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    try:
+        vocab = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"Expected a JSON list in {path}, got: {error}.") from error
+    if not isinstance(vocab, list):
+        raise ValueError(f"Expected a JSON list in {path}, got a {type(vocab).__name__}.")
+    return vocab
+
+
+def _check_options(text_pair: object, options: Mapping[str, Any]) -> None:
+    if text_pair is not None:
+        raise ValueError("Expected one sentence, got a pair; a biLM reads one sentence at a time.")
+    unexpected = sorted(options.keys() - CALL_ARGUMENTS)
+    if unexpected:
+        raise TypeError(f"Expected arguments of a tokenizer, got {unexpected}.")
+    for name in ("stride", "return_overflowing_tokens", "return_token_type_ids"):
+        if options.get(name):
+            raise ValueError(f"Expected no {name}, a biLM has no use for it; got {options[name]}.")
+
+
+def _check_list(value: object, content: str) -> None:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
+        raise TypeError(f"Expected a list of {content}, got {_describe(value)}.")
+
+
+def _check_texts(texts: Any) -> None:
+    _check_list(texts, "texts, or one text")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"Expected every text to be a str, got {_describe(text)} as text {number}. For "
+                "lists of words, pass is_split_into_words=True."
+            )
+
+
+def _check_sentences(sentences: Any) -> None:
+    for number, words in enumerate(sentences):
+        _check_list(words, f"words as sentence {number}")
+        if all(issubclass(kind, str) for kind in set(map(type, words))):
+            continue
+        place = next(place for place, word in enumerate(words) if not isinstance(word, str))
+        raise TypeError(
+            f"Expected every word to be a str, got {_describe(words[place])} as word {place} of "
+            f"sentence {number}."
+        )
+
+
+def _describe(value: object) -> str:
+    text = repr(value)
+    return f"{text if len(text) < 50 else text[:50] + '...'} ({type(value).__name__})"
+
+
+def _find_width(
+    lengths: Sequence[int],
+    strategy: PaddingStrategy,
+    max_length: int | None,
+    multiple: int | None,
+) -> int | None:
+    """Find to how many words sentences are padded; None = not at all."""
+    if strategy == PaddingStrategy.DO_NOT_PAD:
+        return None
+    longest = max(lengths, default=0)
+    width = longest if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
+    if multiple is not None:
+        width = -(-width // multiple) * multiple
+    if longest > width:
+        raise ValueError(
+            f"Expected sentences of at most max_length {width} words, got one of {longest}. Pass "
+            "truncation=True to cut it."
+        )
+    return width
+
+
+def _find_common_length(lengths: Sequence[int]) -> int:
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            f"Expected sentences of one length for a tensor, got {min(lengths)} to {max(lengths)} "
+            "words. Pass padding=True."
+        )
+    return max(lengths, default=0)
+
+
+def _lay_out(
+    flat: Array, lengths: Sequence[int], width: int | None, is_left: bool
+) -> Array | list[Array]:
+    """Lay the words of all sentences out by sentence.
+
+    Args:
+        flat: The words of all sentences, shape `(words,)`.
+        lengths: Words of each sentence.
+        width: Words of each padded sentence; None = no padding.
+        is_left: Whether padding stands on the left.
+
+    Returns:
+        Shape `(batch, width)` with 0 as padding, or without padding an array for each sentence.
+    """
+    if width is None:
+        return np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else []
+    cells, counts = np.arange(width), np.array(lengths, np.int64)[:, None]
+    is_word = cells >= width - counts if is_left else cells < counts
+    rows = np.zeros(is_word.shape, np.int64)
+    rows[is_word] = flat
+    return rows
+
+
+def _take(tables: Mapping[str, Array], rows: Array | list[Array]) -> dict[str, Any]:
+    if isinstance(rows, np.ndarray):
+        return {name: table[rows] for name, table in tables.items()}
+    return {name: [table[row] for row in rows] for name, table in tables.items()}
+
+
+def _pack(
+    data: dict[str, Any],
+    return_tensors: str | TensorType | None,
+    encodings: list[ElmoEncoding] | None = None,
+) -> BatchEncoding:
+    # PyTorch takes over the memory of the arrays; the base class would copy them cell by cell.
+    if return_tensors is not None and TensorType(return_tensors) == TensorType.PYTORCH:
+        data = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in data.items()
+        }
+    # The base class asks the encodings of the Rust tokenizers just what an ElmoEncoding can tell.
+    return BatchEncoding(data, cast(Any, encodings), return_tensors)
+
+
+def _count_axes(ids: Any) -> int:
+    """Count the axes of an array, or of lists in lists, down their first that is not empty."""
+    if not isinstance(ids, list | tuple):
+        return int(getattr(ids, "ndim", 0))
+    first = next((item for item in ids if not isinstance(item, list | tuple) or item), ())
+    return 1 + (_count_axes(first) if len(ids) else 0)
