@@ -441,7 +441,7 @@ class ElmoModel(ElmoPreTrainedModel):
             `(steps, hidden_size)`, and the state after the last step of each sentence.
         """
         if state is None:
-            state = self._zero_state(batch_sizes[0] if batch_sizes else 0, packed)
+            state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
         if state.backward is None:
             (outputs,) = run_stacks(
                 [self.forward_lstm], [packed], batch_sizes, [state.forward], [False]
@@ -457,7 +457,8 @@ class ElmoModel(ElmoPreTrainedModel):
         pairs = [(packed, packed), *zip(forward[0], backward[0], strict=True)]
         return [torch.cat(pair, dim=-1) for pair in pairs], ElmoState(forward[1], backward[1])
 
-    def _zero_state(self, batch: int, like: Tensor) -> ElmoState:
+    def zero_state(self, batch: int, like: Tensor) -> ElmoState:
+        """Make the state before a first step, in the dtype and on the device of `like`."""
         config = self.config
         h = like.new_zeros(config.num_hidden_layers, batch, config.projection_size)
         c = like.new_zeros(config.num_hidden_layers, batch, config.cell_size)
