@@ -1,53 +1,104 @@
 """The command line: `python -m convert SOURCE TARGET`, also installed as `elmo-convert`."""
 
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
 
-from convert.checkpoint import DTYPES, ConversionError
-from convert.conversion import FORMATS, convert_checkpoint
+from convert.checkpoint import NUMBER_SIZES, ConversionError
+from convert.conversion import FORMATS, Conversion, convert_checkpoint
 
-app = typer.Typer(add_completion=False)
+EXAMPLES = """
+Convert an old ELMo checkpoint to a folder for from_pretrained, or back.
+
+What SOURCE is, is found out; --list-formats lists what is known. TARGET appears whole or not at
+all, and nothing else is touched.
+
+Examples:
+
+    elmo-convert elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 my-elmo --license apache-2.0
+
+    elmo-convert weights.hdf5 my-elmo --options elsewhere/options.json --dtype float16
+
+    elmo-convert weights.hdf5 my-elmo --verify embeddings.hdf5 --sentences sentences.txt
+
+    elmo-convert weights.hdf5 my-lm --softmax softmax_weights.hdf5 --vocabulary vocab.txt
+
+    elmo-convert my-elmo weights.hdf5 --to bilm-hdf5
+"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-def _list_formats(value: bool) -> None:
-    if value:
-        for known in FORMATS:
-            ways = " and ".join(
-                way for way, has in (("read", known.open), ("write", known.write)) if has
-            )
-            typer.echo(f"{known.name}: {known.description} ({ways})")
-        raise typer.Exit
+def _list_formats(is_asked: bool) -> None:
+    if not is_asked:
+        return
+    for known in FORMATS:
+        ways = [
+            way
+            for way, is_there in (("from", known.is_readable), ("--to", known.is_writable))
+            if is_there
+        ]
+        typer.echo(f"{known.name:16} {', '.join(ways):10} {known.description}")
+    raise typer.Exit
 
 
-@app.command()
+@app.command(help=EXAMPLES)
 def main(
     source: Annotated[Path, typer.Argument(help="File or folder of the checkpoint.")],
-    target: Annotated[Path, typer.Argument(help="File or folder to write.")],
-    to: Annotated[str, typer.Option(help="Format to write.")] = "huggingface",
+    target: Annotated[Path, typer.Argument(help="Folder to write (a file for bilm-hdf5).")],
+    to: Annotated[str, typer.Option(help="Format to write, see --list-formats.")] = "huggingface",
     options: Annotated[
-        Path | None, typer.Option(help="options.json, if it is not beside the weights.")
+        Path | None,
+        typer.Option(help="bilm-tf's options; by default x_options.json or options.json beside."),
     ] = None,
-    vocabulary: Annotated[Path | None, typer.Option(help="Vocabulary, a word a line.")] = None,
-    softmax: Annotated[Path | None, typer.Option(help="HDF5 file of the softmax.")] = None,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(help="A word a line, for a word table or a softmax; by default vocab.txt."),
+    ] = None,
+    softmax: Annotated[
+        Path | None, typer.Option(help="Released softmax (HDF5), for a language model.")
+    ] = None,
     token_embeddings: Annotated[
-        Path | None, typer.Option(help="Word vectors in place of the characters.")
+        Path | None,
+        typer.Option(help="What dump_token_embeddings wrote (HDF5), in place of the characters."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPES)}.")] = "float32",
+    dtype: Annotated[
+        str, typer.Option(help=f"Numbers in the file: {', '.join(NUMBER_SIZES)}.")
+    ] = "float32",
     weights_license: Annotated[
-        str | None, typer.Option("--license", help="Licence of the weights.")
+        str | None, typer.Option("--license", help="Licence of the weights, for the model card.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the target.")] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            help="Activations of the original program that the model must reproduce: HDF5 or npz, "
+            "an array (layers + 1, words, width) for each sentence by its number, as bilm-tf's "
+            "dump_bilm_embeddings and AllenNLP's elmo command write."
+        ),
+    ] = None,
+    sentences: Annotated[
+        Path | None,
+        typer.Option(help="Their text, a sentence a line; by default found with them (.txt)."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace TARGET.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, write nothing.")
+    ] = False,
     list_formats: Annotated[
         bool,
-        typer.Option("--list-formats", help="List the formats.", callback=_list_formats),
+        typer.Option(
+            "--list-formats", help="List the formats.", callback=_list_formats, is_eager=True
+        ),
     ] = False,
 ) -> None:
-    """Convert an old ELMo checkpoint to the Hugging Face layout, or back."""
+    """Convert a checkpoint."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        convert_checkpoint(
+        conversion = convert_checkpoint(
             source,
             target,
             to=to,
@@ -57,13 +108,47 @@ def main(
             token_embeddings=token_embeddings,
             dtype=dtype,
             weights_license=weights_license,
+            verify=verify,
+            sentences=sentences,
             force=force,
+            dry_run=dry_run,
             progress=sys.stderr.isatty(),
         )
     except (ConversionError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"Wrote {target}.")
+    typer.echo(describe(conversion, dtype))
+    typer.echo("Nothing was written." if dry_run else f"Wrote {target}.")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt  # so that the temporary folder is removed
+
+
+def describe(conversion: Conversion, dtype: str) -> str:
+    """Say in a few lines what a checkpoint is and what becomes of it."""
+    config = conversion.config
+    inputs = []
+    if config.char_embedding_size:
+        inputs.append(
+            f"characters ({config.char_vocab_size - 1}, {config.max_characters_per_token} a word)"
+        )
+    if config.word_embedding_size:
+        inputs.append(f"words ({config.word_vocab_size - 1:,})")
+    directions = "both directions" if config.bidirectional else "one direction"
+    lines = [
+        f"{conversion.source}: {conversion.format} ({', '.join(p.name for p in conversion.files)})",
+        f"  reads {' and '.join(inputs)}",
+        f"  {config.num_hidden_layers} LSTM layers in {directions}, cells {config.cell_size}, "
+        f"output {config.hidden_size}",
+        f"  {conversion.num_parameters:,} numbers, {conversion.num_bytes:,} bytes as {dtype}",
+    ]
+    if config.vocab_size:
+        lines.append(f"  predicts {config.vocab_size:,} words")
+    lines += [f"  left out: {line}" for line in conversion.left_out]
+    if conversion.difference is not None:
+        lines.append(f"  verified: greatest difference {conversion.difference:.2g}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

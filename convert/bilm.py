@@ -3,20 +3,22 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from convert.checkpoint import ConversionError, FloatArray, LazyTensor
+from convert.checkpoint import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 
 Shape = tuple[int, ...]
 
-DEFAULT_MAX_CHARACTERS = 50  # of all published models; the paper's
+DEFAULT_MAX_CHARACTERS = 50  # of all published models
+SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
+SKIPPED_LINE = "!!!MAXTERMID"  # bilm/data.py, Vocabulary: a line that is no word
 
 # --- Options ---
 
@@ -336,33 +338,36 @@ def _token_parts(config: ElmoConfig) -> Iterator[Part]:
         yield Part(f"{ours}.projection.bias", "CNN_proj/b_proj", shape[1:], PLAIN)
 
 
-def softmax_parts(num_words: int, size: int) -> tuple[Part, Part]:
-    """Say where the softmax of the language model lies, by standard names of its own file."""
+def softmax_parts(num_words: int, size: int, *, is_shared: bool) -> tuple[Part, Part]:
+    """Say where the softmax of the language model lies: in the word table, if that is shared."""
+    weights = "embedding" if is_shared else "softmax/W"
     return (
-        Part("softmax.weight", "softmax/W", (num_words, size), PLAIN),
+        Part("softmax.weight", weights, (num_words, size), PLAIN),
         Part("softmax.bias", "softmax/b", (num_words,), PLAIN),
     )
 
 
 def take_parts(
-    parts: Iterator[Part] | tuple[Part, ...], variables: Mapping[str, LazyTensor]
+    parts: Iterable[Part], variables: Mapping[str, LazyTensor], source: str
 ) -> dict[str, LazyTensor]:
-    """Find the biLM's tensors in a file's variables.
+    """Find the biLM's tensors among a file's variables.
 
     Args:
         parts: The tensors that are expected.
         variables: The file's variables by their standard names.
+        source: Name of the file, for messages.
 
     Raises:
-        ConversionError: If a variable is missing or has another shape, naming it.
+        ConversionError: If a variable is missing, surplus or misshapen, naming it.
     """
-    tensors = {}
+    tensors, taken = {}, set()
     for part in parts:
         variable = variables.get(part.variable)
         if variable is None:
             raise ConversionError(
-                f"Expected a variable {part.variable} of shape {list(part.variable_shape)}, found "
-                f"none; there are: {', '.join(list(variables)[:20]) or 'none at all'}. "
+                f"{source}: expected a variable {part.variable} of shape "
+                f"{list(part.variable_shape)}, found none; there are: "
+                f"{', '.join(list(variables)[:10]) or 'none'}. "
                 "Do the options belong to these weights?"
             )
         if variable.shape != part.variable_shape:
@@ -371,6 +376,13 @@ def take_parts(
                 f"got {list(variable.shape)}. Do the options belong to these weights?"
             )
         tensors[part.name] = _part_tensor(part, variable)
+        taken.add(part.variable)
+    surplus = [variables[name].source for name in variables if name not in taken]
+    if surplus:
+        raise ConversionError(
+            f"{source}: expected no variables but the {len(taken)} that the options ask for, found "
+            f"{', '.join(surplus[:10])}. Do the options belong to these weights?"
+        )
     return tensors
 
 
@@ -381,9 +393,140 @@ def _part_tensor(part: Part, variable: LazyTensor) -> LazyTensor:
     def read_rows(start: int, stop: int) -> FloatArray:
         if part.order is PLAIN:
             return variable.read_rows(start, stop)
-        if part.order is TABLE:
+        if part.order is TABLE:  # rows of a long table, one further down
             rows = variable.read_rows(max(start - 1, 0), stop - 1)
             return TABLE.to_common(rows) if start == 0 else rows
         return part.order.to_common(variable.read_rows(first, last))[start:stop]
 
     return LazyTensor(variable.source, shape, read_rows)
+
+
+def variable_blocks(part: Part, tensor: LazyTensor, config: ElmoConfig) -> Iterator[FloatArray]:
+    """Read a tensor of the common layout as the rows that bilm-tf has for it, some at a time."""
+    if part.order is PLAIN:
+        yield from tensor.blocks()
+        return
+    array = tensor.read()
+    if part.variable.endswith("/B"):  # TensorFlow's cell adds 1 to the forget gate itself
+        array[config.cell_size : 2 * config.cell_size] += config.forget_bias - 1
+    yield part.order.to_bilm(array)
+
+
+# --- Vocabulary ---
+
+
+def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
+    """Read a vocabulary as bilm-tf does: a word a line, stripped of white space.
+
+    Args:
+        path: The file.
+        num_rows: Number of words that it must have.
+        rows_of: What has that many rows, for messages.
+
+    Raises:
+        ConversionError: If the file is not UTF-8, or has another number of words.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            words = tuple(word for word in map(str.strip, file) if word != SKIPPED_LINE)
+    except UnicodeDecodeError as error:
+        raise ConversionError(f"{path}: expected UTF-8, a word a line, got {error}.") from error
+    if len(words) != num_rows:
+        raise ConversionError(
+            f"{path}: expected {num_rows} words, the rows of {rows_of}, got {len(words)}."
+        )
+    return words
+
+
+def write_vocabulary(path: Path, words: Iterable[str]) -> None:
+    """Write a vocabulary, a word a line."""
+    with path.open("x", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{word}\n" for word in words)
+
+
+# --- The whole ---
+
+
+def gather_checkpoint(
+    options: Mapping[str, Any],
+    variables: Mapping[str, LazyTensor],
+    *,
+    files: tuple[Path, ...],
+    vocabulary: Path | None = None,
+) -> Checkpoint:
+    """Gather a biLM from bilm-tf's options, variables and vocabulary.
+
+    Args:
+        options: The content of options.json.
+        variables: By standard names: the biLM's, and the softmax's if it is there too.
+        files: Files that were read, the weights first.
+        vocabulary: For a word table or a softmax; None = none.
+
+    Raises:
+        ConversionError: If they do not belong together, or a word table has no vocabulary.
+    """
+    source, reads_words = files[0].name, options.get("char_cnn") is None
+    table_name = "embedding" if reads_words else "char_embed"
+    table = variables.get(table_name)
+    if table is None:
+        raise ConversionError(
+            f"{source}: expected a variable {table_name}, as the options have {'no' * reads_words} "
+            f'"char_cnn", found none; there are: {", ".join(list(variables)[:10]) or "none"}.'
+        )
+    if reads_words and vocabulary is None:
+        raise ConversionError(
+            f"{source}: expected the vocabulary of its {table.shape[0]} words, found none beside "
+            "it. Name it with --vocabulary."
+        )
+    softmax = {name: tensor for name, tensor in variables.items() if name.startswith("softmax/")}
+    left_out: tuple[str, ...] = ()
+    if softmax and vocabulary is None:
+        left_out = tuple(f"{tensor.source}: needs --vocabulary" for tensor in softmax.values())
+        variables = {name: variables[name] for name in variables if name not in softmax}
+        softmax = {}
+    words = None
+    if vocabulary is not None and (reads_words or softmax):
+        rows = table if reads_words else next(iter(softmax.values()))
+        words = read_vocabulary(vocabulary, rows.shape[0], rows.source)
+        files = (*files, vocabulary)
+    values = _word_values(table, words) if reads_words and words else _byte_values(table)
+    config = make_config(options, **values, vocab_size=len(words or ()) if softmax else 0)
+    parts = list(make_parts(config))
+    if softmax:
+        is_shared = "softmax/W" not in softmax
+        parts += softmax_parts(config.vocab_size, config.projection_size, is_shared=is_shared)
+    return Checkpoint(
+        config=config,
+        tensors=take_parts(parts, variables, source),
+        files=files,
+        words=words if reads_words else None,
+        target_words=words if softmax else None,
+        left_out=left_out,
+    )
+
+
+def _word_values(table: LazyTensor, words: tuple[str, ...]) -> dict[str, Any]:
+    rows = {word: row for row, word in enumerate(words, start=1)}  # of equal ones, the last
+    missing = [word for word in (SENTENCE_START, SENTENCE_END, UNKNOWN) if word not in rows]
+    if missing:
+        raise ConversionError(
+            f"{table.source}: expected {', '.join(missing)} in the vocabulary of this biLM, which "
+            "reads whole words, found none."
+        )
+    return {
+        "word_vocab_size": len(words) + 1,
+        "word_embedding_size": table.shape[-1],
+        "sentence_start_word_id": rows[SENTENCE_START],
+        "sentence_end_word_id": rows[SENTENCE_END],
+    }
+
+
+def _byte_values(table: LazyTensor) -> dict[str, Any]:
+    # "n_characters" of the options is 261 or 262, and wrong in published models.
+    rows = table.shape[0] + 1
+    if rows < NUM_BYTE_CHARACTERS:
+        raise ConversionError(
+            f"{table.source}: expected {NUM_BYTE_CHARACTERS - 1} rows (256 bytes and 5 marks), "
+            f"got {table.shape[0]}."
+        )
+    return {"char_vocab_size": rows}

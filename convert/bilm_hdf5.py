@@ -1,7 +1,7 @@
 """HDF5 files of bilm-tf and AllenNLP with their options, softmax and vocabulary, both ways."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -110,74 +110,126 @@ def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM in bilm-tf's HDF5 format."""
-    options_path = find_options(sources)
-    options = bilm.read_options(options_path)
-    with ExitStack() as stack:
-        variables = stack.enter_context(open_variables(sources.checkpoint))
-        yield bilm_checkpoint(options, variables, files=(sources.checkpoint, options_path))
-
-
-def find_options(sources: Sources) -> Path:
-    """Find the options of a weights file: named by the user, or beside it as AllenAI names them.
+    """Open a biLM in bilm-tf's HDF5 format.
 
     Raises:
-        ConversionError: If there are none.
+        ConversionError: If a file is missing, broken, or does not belong to the others.
     """
-    path = sources.checkpoint
-    candidates = [sources.options] if sources.options else option_paths(path)
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    raise ConversionError(
-        f"{path}: expected its options in {' or '.join(str(c) for c in candidates)}, found none. "
-        "Name them with --options."
-    )
+    weights = sources.checkpoint
+    options_path = sources.options or _find(weights, "options.json")
+    if options_path is None:
+        places = " or ".join(str(place) for place in _places(weights, "options.json"))
+        raise ConversionError(
+            f"{weights}: expected its options in {places}, found none. Name them with --options."
+        )
+    options, files = bilm.read_options(options_path), [weights, options_path]
+    with ExitStack() as stack:
+        variables = stack.enter_context(open_variables(weights))
+        if sources.token_embeddings is not None:
+            table = stack.enter_context(open_variables(sources.token_embeddings))
+            variables = _replace_encoder(variables, table, sources.token_embeddings)
+            options = {**options, "char_cnn": None}
+            files.append(sources.token_embeddings)
+        if sources.softmax is not None:
+            softmax = stack.enter_context(open_variables(sources.softmax))
+            variables = _add_softmax(variables, softmax, sources.softmax)
+            files.append(sources.softmax)
+        vocabulary = sources.vocabulary or _find(weights, "vocab.txt")
+        if sources.softmax is not None and vocabulary is None:
+            raise ConversionError(
+                f"{sources.softmax}: expected the softmax's vocabulary beside {weights}, found "
+                "none. Name it with --vocabulary."
+            )
+        yield bilm.gather_checkpoint(options, variables, files=tuple(files), vocabulary=vocabulary)
 
 
-def option_paths(weights: Path) -> list[Path]:
-    """Name the places of a weights file's options; the first is where they are written."""
+def _places(weights: Path, name: str) -> tuple[Path, Path]:
+    """Name where a file that goes with weights may be.
+
+    The first is AllenAI's custom, `x_weights.hdf5` with `x_options.json`, in which they are also
+    written; the second is the plain name.
+    """
     stem = weights.stem
-    own = stem[: -len("weights")] + "options" if stem.endswith("weights") else f"{stem}_options"
-    return [weights.with_name(f"{own}.json"), weights.with_name("options.json")]
+    prefix = stem.removesuffix("weights") if stem.endswith("weights") else f"{stem}_"
+    return weights.with_name(prefix + name), weights.with_name(name)
 
 
-def bilm_checkpoint(
-    options: dict[str, Any], variables: dict[str, LazyTensor], *, files: tuple[Path, ...]
-) -> Checkpoint:
-    """Gather a biLM from bilm-tf's options and variables."""
-    others: dict[str, Any] = {}
-    if "char_embed" in variables and options.get("char_cnn") is not None:
-        # "n_characters" in the options is 261 or 262, and wrong in published models.
-        others["char_vocab_size"] = variables["char_embed"].shape[0] + 1
-    config = bilm.make_config(options, **others)
-    parts = list(bilm.make_parts(config))
-    tensors = bilm.take_parts(iter(parts), variables)
-    surplus = set(variables) - {part.variable for part in parts}
-    if surplus:
-        raise ConversionError(f"Expected no variable {', '.join(sorted(surplus))} by the options.")
-    return Checkpoint(config=config, tensors=tensors, files=files)
+def _find(weights: Path, name: str) -> Path | None:
+    return next((place for place in _places(weights, name) if place.is_file()), None)
+
+
+def _replace_encoder(
+    variables: dict[str, LazyTensor], table: dict[str, LazyTensor], path: Path
+) -> dict[str, LazyTensor]:
+    """Put the word vectors of `dump_token_embeddings` in place of what computes them."""
+    if list(table) != ["embedding"]:
+        raise ConversionError(
+            f"{path}: expected one variable, embedding, as bilm-tf's dump_token_embeddings writes "
+            f"it; found {', '.join(list(table)[:10]) or 'none'}."
+        )
+    return table | {name: variables[name] for name in variables if name.startswith("RNN_")}
+
+
+def _add_softmax(
+    variables: dict[str, LazyTensor], softmax: dict[str, LazyTensor], path: Path
+) -> dict[str, LazyTensor]:
+    if set(softmax) != {"softmax/W", "softmax/b"}:
+        raise ConversionError(
+            f"{path}: expected two variables, softmax/W and softmax/b; "
+            f"found {', '.join(list(softmax)[:10]) or 'none'}."
+        )
+    twice = [name for name in softmax if name in variables]
+    if twice:
+        raise ConversionError(f"{path}: expected no {twice[0]}, as the weights hold one already.")
+    return variables | softmax
 
 
 # --- Writing ---
 
 
+def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+    """Check that bilm-tf has such a biLM, and that the target can be its file.
+
+    Raises:
+        ConversionError: If not.
+    """
+    if target.suffix.lower() not in SUFFIXES or target.is_dir():
+        raise ConversionError(f"{target}: expected the name of a file that ends in .hdf5.")
+    if dtype != "float32":
+        raise ConversionError(f"bilm-tf's format has float32 numbers, got --dtype {dtype}.")
+    bilm.make_options(checkpoint.config)
+
+
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    """Write weights in HDF5, and options.json beside them."""
+    """Write weights in HDF5; beside them options, and softmax and vocabulary if there are any."""
     options = bilm.make_options(checkpoint.config)
-    option_paths(path)[0].write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(options, indent=2) + "\n"
+    _places(path, "options.json")[0].write_text(text, encoding="utf-8")
+    _write_parts(path, bilm.make_parts(checkpoint.config), checkpoint)
+    if "softmax.weight" in checkpoint.tensors:
+        config = checkpoint.config
+        parts = bilm.softmax_parts(config.vocab_size, config.projection_size, is_shared=False)
+        _write_parts(_places(path, "softmax_weights.hdf5")[0], parts, checkpoint)
+    words = checkpoint.words or checkpoint.target_words
+    if words is not None:
+        bilm.write_vocabulary(_places(path, "vocab.txt")[0], words)
+
+
+def _write_parts(path: Path, parts: Iterable[bilm.Part], checkpoint: Checkpoint) -> None:
     with h5py.File(path, "x") as file:
-        for part in bilm.make_parts(checkpoint.config):
-            array = checkpoint.tensors[part.name].read()
-            first, last = part.rows or (0, part.variable_shape[0])
+        for part in parts:
+            tensor, first = checkpoint.tensors[part.name], part.rows[0] if part.rows else 0
             dataset = file.require_dataset(part.variable, part.variable_shape, "float32")
-            dataset[first:last] = part.order.to_bilm(array)
+            for block in bilm.variable_blocks(part, tensor, checkpoint.config):
+                dataset[first : first + len(block)] = block
+                first += len(block)
 
 
 FORMAT = Format(
     name="bilm-hdf5",
-    description="weights.hdf5 + options.json of bilm-tf, AllenNLP, SeqVec and others",
+    description="weights.hdf5 and options.json of bilm-tf, AllenNLP, SeqVec and others",
     recognises=recognises,
     open=open_checkpoint,
     write=write_checkpoint,
+    check=check_checkpoint,
 )

@@ -114,17 +114,29 @@ class WriteSettings:
     """How a checkpoint is written.
 
     Attributes:
-        dtype: Type of the numbers, of `DTYPES`.
-        license: Licence of the weights; None = not known.
+        dtype: Type of the numbers, of `NUMBER_SIZES`.
+        weights_license: Their licence; None = not known.
         provenance: Where the checkpoint came from.
     """
 
     dtype: str
-    license: str | None
+    weights_license: str | None
     provenance: Provenance
 
 
-DTYPES = ("float32", "float16", "bfloat16")
+NUMBER_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes, by dtype
+
+
+def _cannot_open(sources: Sources) -> AbstractContextManager[Checkpoint]:
+    raise ConversionError(f"{sources.checkpoint}: is of a format that can only be written.")
+
+
+def _cannot_write(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
+    raise ConversionError(f"{path}: is of a format that can only be read.")
+
+
+def _holds_all(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+    """Raise nothing."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +148,26 @@ class Format:
         description: What `--list-formats` says.
         recognises: Whether a path holds this format, by its content as far as that is cheap. It
             also claims broken files of its kind, so that `open` can say what is wrong.
-        open: Opens a checkpoint; its tensors are read until the context ends. None = no reader.
+        open: Opens a checkpoint; its tensors are read until the context ends.
         write: Writes a checkpoint to a new path (a file, or a folder that it makes), in a new
-            folder where it may put other files beside it. It raises ConversionError for what the
-            format cannot hold. None = no writer.
+            folder where it may put other files beside it.
+        check: Raises ConversionError for a checkpoint, target or dtype that the format cannot
+            hold; called before anything is written.
     """
 
     name: str
     description: str
-    recognises: Callable[[Path], bool]
-    open: Callable[[Sources], AbstractContextManager[Checkpoint]] | None = None
-    write: Callable[[Checkpoint, Path, WriteSettings], None] | None = None
+    recognises: Callable[[Path], bool] = lambda path: False
+    open: Callable[[Sources], AbstractContextManager[Checkpoint]] = _cannot_open
+    write: Callable[[Checkpoint, Path, WriteSettings], None] = _cannot_write
+    check: Callable[[Checkpoint, Path, str], None] = _holds_all
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it has a reader."""
+        return self.open is not _cannot_open
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it has a writer."""
+        return self.write is not _cannot_write

@@ -1,21 +1,23 @@
-"""From a checkpoint in any format to one in another: find the format, check, write, move."""
+"""From a checkpoint in one format to another: find the format, check, write, move into place."""
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from math import prod
 from pathlib import Path
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from convert import bilm_hdf5, hf_folder
 from convert.checkpoint import (
-    DTYPES,
+    NUMBER_SIZES,
     Checkpoint,
     ConversionError,
     FloatArray,
@@ -25,8 +27,37 @@ from convert.checkpoint import (
     Sources,
     WriteSettings,
 )
+from convert.verification import verify_model
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
 FORMATS = (hf_folder.FORMAT, bilm_hdf5.FORMAT)  # the first that recognises a source opens it
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What `convert_checkpoint` did, or would do.
+
+    Attributes:
+        source: Path of the source.
+        target: Path of the target.
+        format: Name of the source's format.
+        files: Files that were read.
+        config: The biLM's configuration.
+        num_parameters: Numbers in its tensors, the rows for "no token" included.
+        num_bytes: Bytes of these in the target.
+        left_out: What the source holds and the target does not, a line each.
+        difference: Greatest difference from the stored activations; None = not verified.
+    """
+
+    source: Path
+    target: Path
+    format: str
+    files: tuple[Path, ...]
+    config: ElmoConfig
+    num_parameters: int
+    num_bytes: int
+    left_out: tuple[str, ...]
+    difference: float | None = None
 
 
 def convert_checkpoint(
@@ -40,9 +71,12 @@ def convert_checkpoint(
     token_embeddings: Path | str | None = None,
     dtype: str = "float32",
     weights_license: str | None = None,
+    verify: Path | str | None = None,
+    sentences: Path | str | None = None,
     force: bool = False,
+    dry_run: bool = False,
     progress: bool = False,
-) -> Path:
+) -> Conversion:
     """Convert a biLM from one format to another.
 
     The target appears whole or not at all: it is written to a temporary folder beside it, then
@@ -54,36 +88,58 @@ def convert_checkpoint(
         to: Name of the target's format, of `FORMATS`.
         options: Options of a bilm-tf model; None = found beside the source.
         vocabulary: A word a line; None = found beside the source, where one is needed.
-        softmax: Released softmax of a bilm-tf model; None = none.
+        softmax: Released softmax of a bilm-tf model, in HDF5; None = none.
         token_embeddings: File of bilm-tf's `dump_token_embeddings`, in place of the characters.
         dtype: Type of the numbers in the target: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = not known.
+        verify: Activations of the original program, see `verify_model`; None = do not verify.
+        sentences: The text of these activations; None = found with them.
         force: Replace the target if it is there.
+        dry_run: Find out and check everything but the numbers, and write nothing.
         progress: Show a progress bar.
 
     Returns:
-        The target.
+        What was done.
 
     Raises:
-        ConversionError: If the source is broken or not a biLM, or the target's format cannot hold
-            it, or the target is there already.
+        ConversionError: If the source is broken or not a biLM, the target's format cannot hold it,
+            the target is there already, or the model does not compute the stored activations.
         OSError: If a file cannot be read or written.
     """
-    sources = _sources(source, options, vocabulary, softmax, token_embeddings)
-    writer = find_writer(to)
-    if dtype not in DTYPES:
-        raise ConversionError(f"Expected a dtype of {', '.join(DTYPES)}, got {dtype}.")
-    target = Path(target)
+    others = (options, vocabulary, softmax, token_embeddings)
+    sources = Sources(Path(source), *(None if other is None else Path(other) for other in others))
+    target, writer = Path(target), find_writer(to)
+    if dtype not in NUMBER_SIZES:
+        raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
+    if verify is not None and writer is not hf_folder.FORMAT:
+        raise ConversionError("Only a model in the format huggingface can be verified.")
     _check_target(target, force)
     reader = find_reader(sources.checkpoint)
-    with _open(reader, sources) as checkpoint, _new_path(target, force) as path:
-        provenance = _trace(reader, checkpoint)
-        total = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
-        with tqdm(total=total * 4, unit="B", unit_scale=True, disable=not progress) as bar:
-            watched = {name: _watch(t, bar) for name, t in checkpoint.tensors.items()}
-            copy = replace(checkpoint, tensors=watched)
-            _write(writer, copy, path, WriteSettings(dtype, weights_license, provenance))
-    return target
+    with _open_checked(reader, sources) as checkpoint:
+        num_parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
+        conversion = Conversion(
+            source=sources.checkpoint,
+            target=target,
+            format=reader.name,
+            files=checkpoint.files,
+            config=checkpoint.config,
+            num_parameters=num_parameters,
+            num_bytes=num_parameters * NUMBER_SIZES[dtype],
+            left_out=checkpoint.left_out,
+        )
+        writer.check(checkpoint, target, dtype)
+        _check_space(target, conversion.num_bytes)
+        if dry_run:
+            return conversion
+        settings = WriteSettings(dtype, weights_license, _trace(reader, checkpoint))
+        with _new_path(target, force) as path:
+            with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
+                writer.write(_watch(checkpoint, bar), path, settings)
+            if verify is None:
+                return conversion
+            text = None if sentences is None else Path(sentences)
+            difference = verify_model(path, Path(verify), text, dtype=dtype)
+            return replace(conversion, difference=difference)
 
 
 def find_reader(path: Path) -> Format:
@@ -93,13 +149,14 @@ def find_reader(path: Path) -> Format:
         ConversionError: If it is of none, saying what it is.
     """
     if not path.exists():
-        raise ConversionError(f"{path}: there is no such file or folder.")
-    for candidate in FORMATS:
-        if candidate.open is not None and candidate.recognises(path):
+        raise ConversionError(f"{path}: expected a checkpoint, found no such file or folder.")
+    readers = [candidate for candidate in FORMATS if candidate.is_readable]
+    for candidate in readers:
+        if candidate.recognises(path):
             return candidate
     kind = "a folder" if path.is_dir() else "a file"
-    names = ", ".join(candidate.name for candidate in FORMATS if candidate.open is not None)
-    raise ConversionError(f"{path}: is {kind} of no format that is known here ({names}).")
+    known = "".join(f"\n- {candidate.description}" for candidate in readers)
+    raise ConversionError(f"{path}: is {kind} of no format that is known here:{known}")
 
 
 def find_writer(name: str) -> Format:
@@ -108,31 +165,42 @@ def find_writer(name: str) -> Format:
     Raises:
         ConversionError: If there is none.
     """
-    writers = {candidate.name: candidate for candidate in FORMATS if candidate.write is not None}
+    writers = {candidate.name: candidate for candidate in FORMATS if candidate.is_writable}
     if name not in writers:
         raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
     return writers[name]
 
 
-def _sources(source: Path | str, *others: Path | str | None) -> Sources:
-    return Sources(Path(source), *(None if other is None else Path(other) for other in others))
+# --- The source ---
 
 
 @contextmanager
-def _open(reader: Format, sources: Sources) -> Iterator[Checkpoint]:
-    if reader.open is None:
-        raise ConversionError(f"{reader.name} can be written, not read.")
+def _open_checked(reader: Format, sources: Sources) -> Iterator[Checkpoint]:
+    """Open a checkpoint whose tensors are those of the biLM that it describes."""
     with reader.open(sources) as checkpoint:
+        found = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+        expected = _expected_shapes(checkpoint)
+        for name in sorted(found.keys() | expected.keys()):
+            if found.get(name) != expected.get(name):
+                raise ConversionError(
+                    f"{sources.checkpoint}: expected a tensor {name} of shape "
+                    f"{expected.get(name, 'none')}, found {found.get(name, 'none')}."
+                )
         yield checkpoint
 
 
-def _write(writer: Format, checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    if writer.write is None:
-        raise ConversionError(f"{writer.name} can be read, not written.")
-    writer.write(checkpoint, path, settings)
+def _expected_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    has_softmax = any(name.startswith("softmax.") for name in checkpoint.tensors)
+    with torch.device("meta"):
+        model = (ElmoForPreTraining if has_softmax else ElmoModel)(checkpoint.config)
+    return {
+        name.removeprefix("elmo."): tuple(tensor.shape)
+        for name, tensor in model.state_dict().items()
+    }
 
 
 def _trace(reader: Format, checkpoint: Checkpoint) -> Provenance:
+    """Note what the checkpoint was made from."""
     files = []
     for path in checkpoint.files:
         with path.open("rb") as file:
@@ -140,17 +208,23 @@ def _trace(reader: Format, checkpoint: Checkpoint) -> Provenance:
     return Provenance(reader.name, tuple(files), version("spacy-elmo"))
 
 
-def _watch(tensor: LazyTensor, bar: "tqdm[None]") -> LazyTensor:
-    """Check what is read of a tensor, and show it on the bar."""
+def _watch(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
+    """Check all numbers as they are read, and show them on the bar."""
 
-    def read_rows(start: int, stop: int) -> FloatArray:
-        rows = tensor.read_rows(start, stop)
-        if not np.isfinite(rows).all():
-            raise ConversionError(f"{tensor.source}: expected finite numbers, got NaN or infinity.")
-        bar.update(rows.size * 4)
-        return rows
+    def watch(tensor: LazyTensor) -> LazyTensor:
+        def read_rows(start: int, stop: int) -> FloatArray:
+            rows = tensor.read_rows(start, stop)
+            if not np.isfinite(rows).all():
+                raise ConversionError(
+                    f"{tensor.source}: expected finite numbers, got NaN or infinity."
+                )
+            bar.update(rows.size)
+            return rows
 
-    return replace(tensor, read_rows=read_rows)
+        return replace(tensor, read_rows=read_rows)
+
+    tensors = {name: watch(tensor) for name, tensor in checkpoint.tensors.items()}
+    return replace(checkpoint, tensors=tensors)
 
 
 # --- The target ---
@@ -158,11 +232,23 @@ def _watch(tensor: LazyTensor, bar: "tqdm[None]") -> LazyTensor:
 
 def _check_target(target: Path, force: bool) -> None:
     if not target.parent.is_dir():
-        raise ConversionError(f"{target}: expected the folder {target.parent} to be there.")
-    if os.path.lexists(target) and not force:
+        raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
+    if not os.path.lexists(target):
+        return
+    if not force:
         raise ConversionError(f"{target}: is there already. Replace it with --force.")
     if target.is_dir() and any(target.iterdir()) and not hf_folder.recognises(target):
-        raise ConversionError(f"{target}: is a folder that holds something else than a model.")
+        raise ConversionError(
+            f"{target}: is a folder with something else than a model; keeping it."
+        )
+
+
+def _check_space(target: Path, num_bytes: int) -> None:
+    free = shutil.disk_usage(target.parent).free
+    if num_bytes > free:
+        raise ConversionError(
+            f"{target}: expected {num_bytes:,} bytes of free space, there are {free:,}."
+        )
 
 
 @contextmanager
@@ -172,10 +258,20 @@ def _new_path(target: Path, force: bool) -> Iterator[Path]:
         new = Path(folder, "new")
         new.mkdir()
         yield new / target.name
-        for path in new.iterdir():
-            _check_target(target.with_name(path.name), force)
-        for path in new.iterdir():
-            place = target.with_name(path.name)
-            if place.is_dir():
-                place.rename(Path(folder, "old"))  # a folder is only replaced when empty
-            path.replace(place)
+        places = {path: target.with_name(path.name) for path in new.iterdir()}
+        for place in places.values():
+            _check_target(place, force)
+        for path, place in places.items():
+            _move(path, place, Path(folder, "old"))
+
+
+def _move(path: Path, place: Path, old: Path) -> None:
+    if not place.is_dir():
+        path.replace(place)
+        return
+    place.rename(old)  # a folder can't be replaced while it holds files
+    try:
+        path.rename(place)
+    except BaseException:
+        old.rename(place)
+        raise

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from huggingface_hub import ModelCardData
 from safetensors import SafetensorError, safe_open
 
+from convert import bilm
 from convert.checkpoint import (
     Checkpoint,
     ConversionError,
@@ -21,10 +23,11 @@ from convert.checkpoint import (
     Sources,
     WriteSettings,
 )
-from hf_elmo import ElmoConfig
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.modeling_elmo import BILM_PREFIXES
 
 WEIGHTS = "model.safetensors"
-WORDS, TARGET_WORDS = "vocab.txt", "target_vocab.txt"
+TARGET_WORDS = "target_vocab.txt"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
@@ -43,22 +46,39 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open what `ElmoModel.save_pretrained` or `convert` wrote."""
+    """Open what `save_pretrained` or `convert` wrote: a biLM, with its softmax if it has one.
+
+    Raises:
+        ConversionError: If a file is missing or broken.
+    """
     folder = sources.checkpoint
-    config = ElmoConfig.from_pretrained(folder)
+    try:
+        config = ElmoConfig.from_pretrained(folder)
+    except (ValueError, TypeError) as error:
+        raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
     path = folder / WEIGHTS
     if not path.is_file():
-        raise ConversionError(f"{folder}: expected {WEIGHTS}, found none.")
+        raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
+    words = target_words = None
+    if config.word_vocab_size:
+        words = tuple(ElmoTokenizer.from_pretrained(folder).word_vocab)
+    if config.vocab_size and (folder / TARGET_WORDS).is_file():
+        target_words = bilm.read_vocabulary(folder / TARGET_WORDS, config.vocab_size, "the softmax")
     try:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
         raise ConversionError(f"{path}: expected safetensors, got {error}.") from error
     with file:
-        tensors = {
-            name.removeprefix("elmo."): _open_tensor(name, file)
-            for name in file.keys()  # noqa: SIM118 - no mapping
-        }
-        yield Checkpoint(config=config, tensors=tensors, files=(path, folder / "config.json"))
+        names = {name.removeprefix("elmo."): name for name in file.keys()}  # noqa: SIM118
+        own = [name for name in names if name.startswith((*BILM_PREFIXES, "softmax."))]
+        yield Checkpoint(
+            config=config,
+            tensors={name: _open_tensor(names[name], file) for name in own},
+            files=(path, folder / "config.json"),
+            words=words,
+            target_words=target_words,
+            left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
+        )
 
 
 def _open_tensor(name: str, file: safe_open) -> LazyTensor:
@@ -75,22 +95,56 @@ def _open_tensor(name: str, file: safe_open) -> LazyTensor:
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    """Write a folder for `from_pretrained`."""
+    """Write a folder for `from_pretrained`: model, tokenizer, model card.
+
+    Raises:
+        ConversionError: If the vocabularies do not fit the model.
+    """
     path.mkdir()
     has_softmax = "softmax.weight" in checkpoint.tensors
     config = copy.deepcopy(checkpoint.config)
-    config.architectures = ["ElmoForPreTraining" if has_softmax else "ElmoModel"]
+    config.architectures = [(ElmoForPreTraining if has_softmax else ElmoModel).__name__]
     config.dtype = "float32"  # whatever the file's: half precision is slow on CPUs
     config.save_pretrained(path)
     tensors = {
-        name if not has_softmax or name.startswith("softmax.") else f"elmo.{name}": tensor
+        f"elmo.{name}" if has_softmax and not name.startswith("softmax.") else name: tensor
         for name, tensor in checkpoint.tensors.items()
     }
     write_safetensors(path / WEIGHTS, tensors, settings.dtype)
-    for name, words in ((WORDS, checkpoint.words), (TARGET_WORDS, checkpoint.target_words)):
-        if words is not None:
-            text = "".join(f"{word}\n" for word in words)
-            (path / name).write_text(text, encoding="utf-8", newline="\n")
+    try:
+        tokenizer = ElmoTokenizer.from_config(
+            config,
+            char_vocab=checkpoint.characters,
+            word_vocab=checkpoint.words,
+            **checkpoint.tokenizer,
+        )
+    except ValueError as error:
+        raise ConversionError(f"The vocabulary does not fit the model: {error}") from error
+    tokenizer.save_pretrained(path)
+    if checkpoint.target_words is not None:
+        bilm.write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
+    (path / "README.md").write_text(make_card(checkpoint, settings), encoding="utf-8")
+
+
+def make_card(checkpoint: Checkpoint, settings: WriteSettings) -> str:
+    """Describe the model and where it came from."""
+    origin = settings.provenance
+    data = ModelCardData(
+        license=settings.weights_license or "unknown",
+        library_name="transformers",
+        pipeline_tag="feature-extraction",
+        tags=["elmo"],
+    )
+    lines = [f"- {name}, SHA-256 `{digest}`" for name, digest in origin.files]
+    return "\n".join(
+        [
+            f"---\n{data.to_yaml()}\n---\n",
+            "# ELMo\n",
+            f"Converted by spacy-elmo {origin.version} from {origin.format}:\n",
+            *lines,
+            "",
+        ]
+    )
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:

@@ -1,0 +1,140 @@
+"""Compare a converted model with activations that the original program stored."""
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+
+from convert.checkpoint import ConversionError
+from hf_elmo import ElmoModel, ElmoState, ElmoTokenizer
+
+# float32: what the original programs differ by among themselves at full size. Half precision: what
+# rounding the weights does to models of the original size, doubled.
+TOLERANCES = {"float32": 2e-4, "float16": 5e-3, "bfloat16": 5e-2}
+# The programs carry the LSTMs' state from batch to batch: bilm-tf's dump_bilm_embeddings has
+# batches of one sentence, AllenNLP's elmo command of 64. None = each sentence by itself.
+BATCH_SIZES = (1, 64, None)
+
+Activations = Mapping[str, Any]  # an array (layers + 1, tokens, hidden_size) by sentence number
+
+
+def verify_model(
+    folder: Path, activations: Path, sentences: Path | None = None, *, dtype: str = "float32"
+) -> float:
+    """Check that a model computes what the original program has stored.
+
+    Args:
+        folder: The model.
+        activations: HDF5 or npz, an array `(layers + 1, tokens, hidden_size)` for each sentence by
+            its number from 0: what bilm-tf's `dump_bilm_embeddings` and AllenNLP's `elmo` write.
+        sentences: The text they were computed for, a sentence a line, words between spaces. None:
+            the array `sentences` of an npz, AllenNLP's `sentence_to_index`, or the file of the same
+            name that ends in .txt.
+        dtype: Type of the numbers in the model's file; it sets the tolerance.
+
+    Returns:
+        The greatest difference.
+
+    Raises:
+        ConversionError: If a difference exceeds the tolerance, or the files do not fit.
+    """
+    model = ElmoModel.from_pretrained(folder, dtype="float32").eval()
+    tokenizer = ElmoTokenizer.from_pretrained(folder)
+    tolerance, least, place = TOLERANCES[dtype], np.inf, ""
+    with _open_activations(activations) as stored:
+        words = _read_sentences(activations, stored, sentences)
+        for batch_size in BATCH_SIZES:
+            difference, where = _compare(model, tokenizer, words, stored, batch_size)
+            if difference <= tolerance:
+                return difference
+            if difference <= least:
+                least, place = difference, where
+    raise ConversionError(
+        f"{activations}: expected the model to compute the same within {tolerance}, "
+        f"got a difference of {least:.2g} in {place}."
+    )
+
+
+@contextmanager
+def _open_activations(path: Path) -> Iterator[Activations]:
+    file: Any
+    try:
+        file = h5py.File(path, "r") if h5py.is_hdf5(path) else np.load(path)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConversionError(f"{path}: expected HDF5 or npz, got: {error}.") from error
+    if isinstance(file, np.ndarray):
+        raise ConversionError(f"{path}: expected HDF5 or npz, got a single array.")
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[list[str]]:
+    if text is None and "sentences" in stored:
+        lines = [str(line) for line in stored["sentences"]]
+    elif text is None and "sentence_to_index" in stored:
+        index = json.loads(stored["sentence_to_index"][0])
+        lines = sorted(index, key=lambda line: int(index[line]))
+    else:
+        text = text or path.with_suffix(".txt")
+        if not text.is_file():
+            raise ConversionError(
+                f"{path}: expected its sentences in {text}, found none. Name them with --sentences."
+            )
+        with text.open(encoding="utf-8") as file:
+            lines = list(file)
+    num_stored = sum(name.isdecimal() for name in stored)
+    if num_stored != len(lines):
+        raise ConversionError(
+            f"{path}: expected an array for each of the {len(lines)} sentences, got {num_stored}."
+        )
+    return [line.split() for line in lines]
+
+
+def _compare(
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentences: list[list[str]],
+    stored: Activations,
+    batch_size: int | None,
+) -> tuple[float, str]:
+    """Find the greatest difference and its place; the state is carried if there is a batch size."""
+    greatest, place, state = 0.0, "", None
+    step = batch_size or 1
+    for start in range(0, len(sentences), step):
+        batch = sentences[start : start + step]
+        ids = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
+        with torch.inference_mode():
+            output = model(**ids, state=_take_rows(state, len(batch)), output_hidden_states=True)
+        state = output.state if batch_size else None
+        layers = torch.stack(output.hidden_states).numpy()  # (layers + 1, batch, tokens, width)
+        for row, words in enumerate(batch):
+            name = f"sentence {start + row}"
+            want, got = np.asarray(stored[str(start + row)]), layers[:, row, : len(words)]
+            if want.shape != got.shape:
+                raise ConversionError(
+                    f"Activations of {name}: expected shape {got.shape} "
+                    f"(layers + 1, words, hidden_size), got {want.shape}."
+                )
+            difference = float(np.abs(got - want).max(initial=0))
+            if not difference <= greatest:  # or not a number
+                greatest, place = difference, name
+    return greatest, place
+
+
+def _take_rows(state: ElmoState | None, rows: int) -> ElmoState | None:
+    """Keep the state of the first rows: the last batch may be smaller."""
+    if state is None:
+        return None
+    forward, backward = state
+    return ElmoState(
+        (forward[0][:, :rows], forward[1][:, :rows]),
+        backward and (backward[0][:, :rows], backward[1][:, :rows]),
+    )
