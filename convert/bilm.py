@@ -501,6 +501,7 @@ def gather_checkpoint(
         files=files,
         words=words if reads_words else None,
         target_words=words if softmax else None,
+        tokenizer={} if reads_words else {"characters": "bytes"},
         left_out=left_out,
     )
 

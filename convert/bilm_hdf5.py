@@ -198,6 +198,8 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     if dtype != "float32":
         raise ConversionError(f"bilm-tf's format has float32 numbers, got --dtype {dtype}.")
     bilm.make_options(checkpoint.config)
+    if checkpoint.config.word_vocab_size and checkpoint.words is None:
+        raise ConversionError("bilm-tf's format needs the words of the word table, got none.")
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:

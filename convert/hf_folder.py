@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,14 @@ from hf_elmo.modeling_elmo import BILM_PREFIXES
 
 WEIGHTS = "model.safetensors"
 TARGET_WORDS = "target_vocab.txt"
+TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
+    "characters",
+    "sentence_start",
+    "sentence_end",
+    "unknown",
+    "map_boundary_words",
+    "word_pattern",
+)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
@@ -59,9 +68,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     path = folder / WEIGHTS
     if not path.is_file():
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
-    words = target_words = None
-    if config.word_vocab_size:
-        words = tuple(ElmoTokenizer.from_pretrained(folder).word_vocab)
+    target_words = None
     if config.vocab_size and (folder / TARGET_WORDS).is_file():
         target_words = bilm.read_vocabulary(folder / TARGET_WORDS, config.vocab_size, "the softmax")
     try:
@@ -75,10 +82,25 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             config=config,
             tensors={name: _open_tensor(names[name], file) for name in own},
             files=(path, folder / "config.json"),
-            words=words,
             target_words=target_words,
             left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
+            **_read_tokenizer(folder),
         )
+
+
+def _read_tokenizer(folder: Path) -> dict[str, Any]:
+    """Give what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
+    if not (folder / "tokenizer_config.json").is_file():
+        return {}
+    try:
+        tokenizer = ElmoTokenizer.from_pretrained(folder)
+    except (ValueError, TypeError) as error:
+        raise ConversionError(f"{folder}: expected an ElmoTokenizer, got: {error}") from error
+    return {
+        "words": tokenizer.word_vocab and tuple(tokenizer.word_vocab),
+        "characters": tokenizer.char_vocab and tuple(tokenizer.char_vocab),
+        "tokenizer": {name: getattr(tokenizer, name) for name in TOKENIZER_ARGUMENTS},
+    }
 
 
 def _open_tensor(name: str, file: safe_open) -> LazyTensor:

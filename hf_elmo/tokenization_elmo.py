@@ -287,10 +287,12 @@ class ElmoTokenizer(PythonBackend):
         for name in ("max_characters_per_token", *SPECIAL_CHAR_IDS):
             kwargs[name] = getattr(config, name)
         tokenizer = cls(char_vocab=char_vocab, word_vocab=word_vocab, **kwargs)
-        if tokenizer.characters == "bytes" and config.char_vocab_size != NUM_BYTE_CHARACTERS:
+        is_told = "characters" in kwargs  # bilm-tf's byte tables may have a row too many
+        if not is_told and not char_vocab and config.char_vocab_size != NUM_BYTE_CHARACTERS:
             raise ValueError(
                 f"Expected a char_vocab, since the character table has {config.char_vocab_size} "
-                f"rows; that of bytes has {NUM_BYTE_CHARACTERS}."
+                f"rows; that of bytes has {NUM_BYTE_CHARACTERS}. If these are bytes all the same, "
+                "pass characters='bytes'."
             )
         if (word_vocab is None) != (config.word_vocab_size == 0):
             raise ValueError(
