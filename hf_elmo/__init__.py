@@ -1,11 +1,20 @@
 """ELMo's biLM as a transformers model."""
 
-from transformers import AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import (
     ElmoForPreTraining,
     ElmoForPreTrainingOutput,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
     ElmoModel,
     ElmoModelOutput,
     ElmoPreTrainedModel,
@@ -18,6 +27,8 @@ __all__ = [
     "ElmoConfig",
     "ElmoForPreTraining",
     "ElmoForPreTrainingOutput",
+    "ElmoForSequenceClassification",
+    "ElmoForTokenClassification",
     "ElmoModel",
     "ElmoModelOutput",
     "ElmoPreTrainedModel",
@@ -26,4 +37,11 @@ __all__ = [
     "ElmoTokenizer",
 ]
 
+AutoConfig.register(ElmoConfig.model_type, ElmoConfig, exist_ok=True)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)
+AutoModel.register(ElmoConfig, ElmoModel, exist_ok=True)
+AutoModelForPreTraining.register(ElmoConfig, ElmoForPreTraining, exist_ok=True)
+AutoModelForSequenceClassification.register(
+    ElmoConfig, ElmoForSequenceClassification, exist_ok=True
+)
+AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification, exist_ok=True)

@@ -60,12 +60,15 @@ class ElmoConfig(PreTrainedConfig):
         mix_layer_norm: Normalise each layer before it is mixed: not, over the words of each
             sentence, or over the whole batch as bilm-tf and AllenNLP do.
         dropout: Probability for the inputs of LSTM layers and of the softmax, in training only.
+        num_scalar_mixes: Mixes that a classifier learns over the one biLM, side by side.
         classifier_dropout: Probability for the input of classifiers, in training only.
         classifier_pooling: How `ElmoForSequenceClassification` reduces a sentence to one vector.
         freeze_bilm: Whether heads leave the biLM's weights untrained.
     """
 
     model_type = "elmo"
+    # Trainer's evaluation gathers what a head returns: all but the logits is too large for that.
+    keys_to_ignore_at_inference = ["last_hidden_state", "elmo", "hidden_states", "attention_mask"]  # noqa: RUF012 (transformers' own)
 
     char_vocab_size: int = NUM_BYTE_CHARACTERS
     char_embedding_size: int = 16
@@ -102,6 +105,7 @@ class ElmoConfig(PreTrainedConfig):
     mix_layer_norm: Literal["none", "sentence", "batch"] = "none"
 
     dropout: float = 0.1
+    num_scalar_mixes: int = 1
     classifier_dropout: float = 0.5
     classifier_pooling: Literal["mean", "max"] = "mean"
     freeze_bilm: bool = True
@@ -127,7 +131,7 @@ class ElmoConfig(PreTrainedConfig):
 
     def validate_elmo_sizes(self) -> None:
         """Check that every width and count is in its range."""
-        for name in ("projection_size", "cell_size", "num_hidden_layers"):
+        for name in ("projection_size", "cell_size", "num_hidden_layers", "num_scalar_mixes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} of at least 1, got {getattr(self, name)}.")
         for name in ("char_embedding_size", "word_embedding_size", "word_vocab_size", "vocab_size"):

@@ -1,5 +1,6 @@
 """The biLM: character encoder, biLSTM, scalar mix, and the models built of them."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, initialization
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
@@ -36,8 +38,22 @@ class ElmoState(NamedTuple):
     backward: tuple[Tensor, Tensor] | None
 
 
+class _StatefulOutput(ModelOutput):
+    """An output of which `state` is an attribute, but no key and no part of the tuple.
+
+    Pipelines and Trainer index the value of every key by sentence; a state has other axes.
+    """
+
+    state: ElmoState | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]  # transformers' own
+        if "state" in self:
+            OrderedDict.__delitem__(self, "state")
+
+
 @dataclass
-class ElmoModelOutput(ModelOutput):
+class ElmoModelOutput(_StatefulOutput):
     """What `ElmoModel` returns.
 
     Attributes:
@@ -45,7 +61,7 @@ class ElmoModelOutput(ModelOutput):
         elmo: The mix that the configuration sets, shape `(batch, tokens, hidden_size)`.
         hidden_states: On request, the word vectors (twice side by side if bidirectional) and
             each LSTM layer: `num_hidden_layers + 1` tensors `(batch, tokens, hidden_size)`.
-        state: The LSTMs' state after the last word of each sentence.
+        state: The LSTMs' state after the last word of each sentence; an attribute only.
         attention_mask: 1 where a row is a word, shape `(batch, tokens)`; with
             `keep_sentence_boundaries` it is longer by 2 and counts the boundaries in.
     """
@@ -58,7 +74,7 @@ class ElmoModelOutput(ModelOutput):
 
 
 @dataclass
-class ElmoForPreTrainingOutput(ModelOutput):
+class ElmoForPreTrainingOutput(_StatefulOutput):
     """What `ElmoForPreTraining` returns.
 
     Attributes:
@@ -271,6 +287,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
     _supports_context_parallel = False
+    _freezes_bilm = False  # whether `freeze_bilm` of the configuration means this class
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -319,7 +336,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
             **kwargs,
         )
         _check_report(report, str(pretrained_model_name_or_path), allows_misshapen_heads)
+        model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
         return (model, report) if wants_report else model
+
+    def _freeze_bilm(self) -> None:
+        """Leave the biLM's weights untrained, if this class does and the configuration says so."""
+        if self._freezes_bilm and self.config.freeze_bilm:
+            self.base_model.requires_grad_(False)
 
 
 def _initialize_token_encoder(encoder: ElmoTokenEncoder) -> None:
@@ -741,3 +764,186 @@ def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, .
     starts, ends = _find_boundaries(framed)
     boundaries = (starts | ends)[:, 1:-1, None]
     return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)
+
+
+class _ElmoClassifier(ElmoPreTrainedModel):
+    """What the classifiers share: a biLM, the task's own mixes of its layers, a linear layer.
+
+    While no weight of the biLM is trained, it stays in evaluation mode (no dropout) and keeps no
+    graph, whatever is done to the rest.
+    """
+
+    accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
+    _freezes_bilm = True
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+        self.scalar_mixes = nn.ModuleList(
+            ElmoScalarMix(
+                config.num_mixed_layers,
+                weights=config.mix_weights,
+                gamma=config.mix_gamma,
+                layer_norm=config.mix_layer_norm,
+            )
+            for _ in range(config.num_scalar_mixes)
+        )
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        width = config.num_scalar_mixes * cast(int, config.hidden_size)
+        self.classifier = nn.Linear(width, cast(int, config.num_labels))
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+        self._freeze_bilm()
+
+    @property
+    def is_bilm_frozen(self) -> bool:
+        """Whether no weight of the biLM is trained."""
+        return not any(parameter.requires_grad for parameter in self.elmo.parameters())
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; a frozen biLM stays in evaluation mode."""
+        super().train(mode)
+        if self.is_bilm_frozen:
+            self.elmo.train(False)
+        return self
+
+    def _mix(self, *inputs: Tensor | ElmoState | None) -> tuple[Tensor, ElmoModelOutput]:
+        """Run the biLM; put each mix of its layers side by side.
+
+        Args:
+            *inputs: The first arguments of `ElmoModel`, up to the state.
+
+        Returns:
+            Shape `(batch, tokens, num_scalar_mixes * hidden_size)`, and what the biLM returns.
+        """
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_bilm_frozen):
+            outputs = self.elmo(*inputs, output_hidden_states=True, return_dict=True)
+        mixes = [mix(outputs.hidden_states, outputs.attention_mask) for mix in self.scalar_mixes]
+        return torch.cat(mixes, dim=-1), outputs
+
+    def _select(self, outputs: ElmoModelOutput, is_wanted: bool | None) -> Any:
+        """Return the biLM's layers, if wanted by the call or else by the configuration."""
+        if is_wanted is None:
+            is_wanted = self.config.output_hidden_states
+        return outputs.hidden_states if is_wanted else None
+
+
+class ElmoForTokenClassification(_ElmoClassifier):
+    """A label for every word: linear over the task's mix (tagging, named entities).
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Score the labels of every word.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: The label of each word, shape `(batch, tokens)`; -100 = none, as padding needs.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
+                of this call.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            `logits (batch, tokens, num_labels)`; `loss`, the cross entropy, where labels were
+            given; `hidden_states` on request. A tuple of them with `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`.
+        """
+        mixed, outputs = self._mix(input_ids, attention_mask, word_input_ids, state)
+        logits = self.classifier(self.dropout(mixed))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits, labels, self.config, num_items_in_batch=num_items_in_batch
+            )
+        hidden_states = self._select(outputs, output_hidden_states)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+
+
+class ElmoForSequenceClassification(_ElmoClassifier):
+    """Labels or numbers for every sentence: linear over the mean or maximum of the task's mix.
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Score the labels of every sentence.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: By `config.problem_type`, which the first labels set if it is None:
+                `"single_label_classification"`: labels, shape `(batch,)`;
+                `"multi_label_classification"`: 0.0 or 1.0, shape `(batch, num_labels)`;
+                `"regression"`: numbers, shape `(batch,)` or `(batch, num_labels)`.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
+                of this call.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            `logits (batch, num_labels)`; `loss` where labels were given: cross entropy, binary
+            cross entropy, or squared error; `hidden_states` on request. A tuple of them with
+            `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`.
+        """
+        mixed, outputs = self._mix(input_ids, attention_mask, word_input_ids, state)
+        mask = cast(Tensor, outputs.attention_mask).bool()
+        logits = self.classifier(self.dropout(_pool(mixed, mask, self.config.classifier_pooling)))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels, logits, self.config)  # a mean over the labels
+            if num_items_in_batch is not None:
+                loss = loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
+        hidden_states = self._select(outputs, output_hidden_states)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+
+
+def _pool(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """Reduce each sentence to the mean or maximum of its words, zeros if it has none.
+
+    Args:
+        x: Shape `(batch, tokens, width)`.
+        mask: True where there is a word, shape `(batch, tokens)`.
+        pooling: "mean" or "max".
+
+    Returns:
+        Shape `(batch, width)`.
+    """
+    lengths = mask.sum(dim=1, keepdim=True)
+    if pooling == "mean":
+        return (x * mask[..., None]).sum(dim=1) / lengths.clamp(min=1)
+    x = x.masked_fill(~mask[..., None], -torch.inf)
+    x = F.pad(x, (0, 0, 0, 1), value=-torch.inf)  # (batch, tokens + 1, width): never without a row
+    return x.amax(dim=1).masked_fill(lengths == 0, 0.0)

@@ -1,13 +1,31 @@
 """The model: layers against plain PyTorch, invariants, errors, loading."""
 
+import copy
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoScalarMix, ElmoState
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoPreTrainedModel,
+    ElmoScalarMix,
+    ElmoState,
+)
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}  # float32 sums of small models, in another order
 
@@ -445,3 +463,236 @@ def test_loading_draws_initial_values_for_missing_heads_alone(
     model = ElmoForPreTraining.from_pretrained(tmp_path, vocab_size=5000)
     assert_close(model.elmo.state_dict(), tiny_model.state_dict(), rtol=0, atol=0)
     assert_close(model.softmax.weight.std().item(), 8**-0.5, rtol=0.02, atol=0)
+
+
+CLASSIFIERS = [ElmoForTokenClassification, ElmoForSequenceClassification]
+
+
+def make_classifier(
+    head: type[ElmoPreTrainedModel], config: ElmoConfig, **changes: object
+) -> ElmoPreTrainedModel:
+    """A classifier over a tiny biLM of which the layers differ."""
+    torch.manual_seed(0)
+    model = head(ElmoConfig(**{**config.to_dict(), "num_labels": 3, **changes})).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model
+
+
+def test_state_is_no_key_of_an_output(tiny_model: ElmoModel) -> None:
+    with torch.no_grad():
+        out = tiny_model(*make_batch(tiny_model.config, SENTENCES))
+    assert out.state.forward[0].shape == (2, 5, 8)
+    assert list(out) == ["last_hidden_state", "elmo", "attention_mask"]
+    assert all(isinstance(value, torch.Tensor) for value in out.to_tuple())
+    copied = copy.deepcopy(out)  # as pickling does, by what the class says of itself
+    assert_close(copied.state, out.state)
+    assert list(copied) == list(out)
+
+
+def test_token_classifier_reads_its_own_mix(tiny_config: ElmoConfig) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config)
+    batch = make_batch(tiny_config, SENTENCES)
+    with torch.no_grad():
+        out = model(*batch)
+        layers = torch.stack(model.elmo(*batch, output_hidden_states=True).hidden_states)
+    mix = model.scalar_mixes[0]
+    weights = mix.weights.softmax(0)
+    mixed = mix.gamma * (weights[:, None, None, None] * layers).sum(0)
+    assert_close(out.logits, mixed @ model.classifier.weight.T + model.classifier.bias)
+    assert out.hidden_states is None
+
+
+def test_token_classifier_ignores_labels_of_minus_100(tiny_config: ElmoConfig) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config)
+    ids, mask = make_batch(tiny_config, SENTENCES)
+    labels = torch.arange(30).view(5, 6).remainder(3).masked_fill(mask == 0, -100)
+    out = model(ids, mask, labels=labels)
+    scores = out.logits.log_softmax(-1)[mask.bool()]
+    expected = -scores.gather(1, labels[mask.bool()][:, None]).mean()
+    assert_close(out.loss, expected)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_sentences_are_pooled_over_their_words(
+    tiny_config: ElmoConfig, pooling: str, side: str
+) -> None:
+    model = make_classifier(ElmoForSequenceClassification, tiny_config, classifier_pooling=pooling)
+    ids, mask = make_batch(tiny_config, SENTENCES, side)
+    with torch.no_grad():
+        logits = model(ids, mask).logits
+        mixed, _ = model._mix(ids, mask)
+    for row, words in enumerate(SENTENCES):
+        x = mixed[row][mask[row].bool()]
+        pooled = torch.zeros(16)
+        if words:
+            pooled = x.mean(0) if pooling == "mean" else x.amax(0)
+        assert_close(logits[row], model.classifier(pooled))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0)])
+def test_classifiers_take_nothing(
+    tiny_config: ElmoConfig, pooling: str, shape: tuple[int, int]
+) -> None:
+    ids = torch.zeros(*shape, 50, dtype=torch.long)
+    changes = {"classifier_pooling": pooling}
+    model = make_classifier(ElmoForSequenceClassification, tiny_config, **changes)
+    assert model(ids).logits.shape == (shape[0], 3)
+    assert model(ids).logits.isfinite().all()
+    model = make_classifier(ElmoForTokenClassification, tiny_config, **changes)
+    assert model(ids).logits.shape == (*shape, 3)
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "labels", "problem"),
+    [
+        (3, torch.tensor([0, 2, 1, 0, 2]), "single_label_classification"),
+        (3, torch.tensor([[1.0, 0, 1]] * 5), "multi_label_classification"),
+        (1, torch.tensor([0.5, -1, 2, 0, 1]), "regression"),
+        (1, torch.tensor([[0.5], [-1], [2], [0], [1]]), "regression"),
+    ],
+)
+def test_problem_type_is_that_of_the_labels(
+    tiny_config: ElmoConfig, num_labels: int, labels: torch.Tensor, problem: str
+) -> None:
+    model = make_classifier(ElmoForSequenceClassification, tiny_config, num_labels=num_labels)
+    out = model(*make_batch(tiny_config, SENTENCES), labels=labels)
+    assert model.config.problem_type == problem
+    expected = {
+        "single_label_classification": F.cross_entropy,
+        "multi_label_classification": F.binary_cross_entropy_with_logits,
+        "regression": lambda x, y: (x.flatten() - y.flatten()).square().mean(),
+    }[problem](out.logits, labels)
+    assert_close(out.loss, expected)
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+def test_several_mixes_stand_side_by_side(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = make_classifier(head, tiny_config, num_scalar_mixes=2)
+    batch = make_batch(tiny_config, SENTENCES)
+    mixed, outputs = model._mix(*batch)
+    for mix, part in zip(model.scalar_mixes, mixed.chunk(2, -1), strict=True):
+        assert_close(part, mix(outputs.hidden_states))
+    assert (mixed[..., :16] - mixed[..., 16:]).abs().max() > 0.1
+    assert model(*batch).logits.shape[-1] == 3
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+@pytest.mark.parametrize("origin", ["config", "folder"])
+def test_bilm_is_frozen_by_default(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel], origin: str, tmp_path: Path
+) -> None:
+    model = make_classifier(head, tiny_config)
+    if origin == "folder":
+        model.save_pretrained(tmp_path)
+        model = head.from_pretrained(tmp_path)
+    ids, mask = make_batch(tiny_config, SENTENCES)
+    model.train()
+    assert not model.elmo.training
+    assert model.dropout.training
+    model(ids, mask).logits.sum().backward()
+    trained = {name for name, value in model.named_parameters() if value.grad is not None}
+    assert trained == {
+        "classifier.weight",
+        "classifier.bias",
+        "scalar_mixes.0.weights",
+        "scalar_mixes.0.gamma",
+    }
+    assert {name for name, value in model.named_parameters() if value.requires_grad} == trained
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+@pytest.mark.parametrize("origin", ["config", "folder", "by hand"])
+def test_bilm_is_trained_on_request(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel], origin: str, tmp_path: Path
+) -> None:
+    model = make_classifier(head, tiny_config, freeze_bilm=origin == "by hand")
+    if origin == "folder":
+        model.save_pretrained(tmp_path)
+        model = head.from_pretrained(tmp_path)
+    if origin == "by hand":
+        model.elmo.requires_grad_(True)
+    ids, mask = make_batch(tiny_config, SENTENCES)
+    model.train()
+    assert model.elmo.training
+    model(ids, mask).logits.sum().backward()
+    assert all(value.grad is not None for value in model.parameters())
+
+
+def test_language_model_is_never_frozen(language_model: ElmoForPreTraining, tmp_path: Path) -> None:
+    assert language_model.config.freeze_bilm
+    language_model.save_pretrained(tmp_path)
+    for model in (language_model, ElmoForPreTraining.from_pretrained(tmp_path)):
+        assert all(parameter.requires_grad for parameter in model.parameters())
+        assert model.train().elmo.training
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+def test_classifiers_return_layers_on_request(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = make_classifier(head, tiny_config)
+    batch = make_batch(tiny_config, SENTENCES)
+    out = model(*batch, output_hidden_states=True)
+    assert [layer.shape for layer in out.hidden_states] == [(5, 6, 16)] * 3
+    model.config.output_hidden_states = True
+    assert model(*batch).hidden_states is not None
+    assert model(*batch, output_hidden_states=False).hidden_states is None
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+def test_classifiers_start_from_the_configured_mix(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    changes = {"mix_weights": [1.0, 0.0, -1.0], "mix_gamma": 2.0}
+    model = head(ElmoConfig(**{**tiny_config.to_dict(), **changes}))
+    assert model.scalar_mixes[0].weights.tolist() == [1.0, 0.0, -1.0]
+    assert model.scalar_mixes[0].gamma.tolist() == [2.0]
+
+
+def test_heads_load_from_each_other_with_their_bilm(
+    tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    tagger = make_classifier(ElmoForTokenClassification, tiny_config)
+    tagger.save_pretrained(tmp_path)
+    model, report = ElmoForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=3, output_loading_info=True
+    )
+    assert_close(model.state_dict(), tagger.state_dict(), rtol=0, atol=0)
+    assert not report["missing_keys"]
+
+
+def test_a_misshapen_head_is_an_error_unless_allowed(
+    tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    make_classifier(ElmoForTokenClassification, tiny_config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"misshapen tensors: classifier\.bias \(3,\) for \(7,\)"):
+        ElmoForTokenClassification.from_pretrained(tmp_path, num_labels=7)
+    model = ElmoForTokenClassification.from_pretrained(
+        tmp_path, num_labels=7, ignore_mismatched_sizes=True
+    )
+    assert model.classifier.bias.shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("auto", "expected"),
+    [
+        (AutoModel, ElmoModel),
+        (AutoModelForPreTraining, ElmoForPreTraining),
+        (AutoModelForTokenClassification, ElmoForTokenClassification),
+        (AutoModelForSequenceClassification, ElmoForSequenceClassification),
+    ],
+)
+def test_auto_classes_know_the_models(
+    tiny_config: ElmoConfig, tmp_path: Path, auto: type, expected: type[ElmoPreTrainedModel]
+) -> None:
+    config = ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 7})
+    expected(config).save_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is ElmoConfig
+    assert type(auto.from_pretrained(tmp_path)) is expected
+    assert type(auto.from_config(config)) is expected
