@@ -1,11 +1,12 @@
 """The biLM: character encoder, biLSTM, scalar mix, and the models built of them."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple, Self, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .recurrence import ElmoLstm, ElmoLstmStack, run_stacks
+from .word_cache import WordCache
 
 # Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
 SENTENCE_START_LABEL = 0
@@ -135,27 +137,76 @@ class ElmoTokenEncoder(nn.Module):
         if config.use_token_projection:
             width = config.word_embedding_size + config.num_filters
             self.projection = nn.Linear(width, config.projection_size)
+        self.cache = WordCache()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; what is trained forgets the words it knew."""
+        if mode:
+            self.cache.clear()
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.cache.clear()  # new weights may lie where the old ones lay
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's own
 
     def forward(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-        """Encode words, each on its own.
+        """Encode words, each on its own, equal ones once.
+
+        Where no gradient can be wanted, the vectors of the words stay in `cache`.
 
         Args:
             input_ids: Character ids, shape `(words, characters)`, or None without characters.
             word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
 
         Returns:
-            Word vectors, shape `(words, projection_size)`.
+            Word vectors, shape `(words, projection_size)`, on the weights' device.
         """
+        columns = [word_input_ids[:, None]] if word_input_ids is not None else []
+        columns += [input_ids] if input_ids is not None else []
+        rows = torch.cat(columns, dim=1).to("cpu", torch.int32).contiguous().numpy()
+        if not len(rows):
+            return next(self.parameters()).new_empty(0, self.config.projection_size)
+        keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0].tolist()
+        numbers: dict[bytes, int] = {}
+        places = torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys])
+        vectors = self._fetch(list(numbers))
+        return vectors[places.to(vectors.device)]
+
+    def _fetch(self, keys: list[bytes]) -> Tensor:
+        """Look distinct words up in the cache, unless gradients may be wanted."""
+        parameters = list(self.parameters())
+        is_frozen = not any(parameter.requires_grad for parameter in parameters)
+        if torch.is_grad_enabled() and not is_frozen:
+            return self._encode(keys)
+        versions = tuple(
+            (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)
+            for parameter in parameters
+        )
+        device_type = parameters[0].device.type
+        autocast = torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type)
+        return self.cache.fetch(keys, (versions, autocast), self._encode)
+
+    def _encode(self, keys: list[bytes]) -> Tensor:
+        """Encode distinct words, a few of like length at a time, so that memory is bounded."""
+        ids = torch.frombuffer(bytearray().join(keys), dtype=torch.int32).view(len(keys), -1)
+        order = (ids != self.config.char_padding_id).sum(dim=1).argsort()
+        chunks = [self._encode_chunk(chunk) for chunk in ids[order].split(WORDS_PER_CHUNK)]
+        vectors = torch.cat(chunks)
+        return vectors[order.argsort().to(vectors.device)]
+
+    def _encode_chunk(self, ids: Tensor) -> Tensor:
         parts = []
-        if word_input_ids is not None:
-            parts.append(self.word_embedding(word_input_ids))
-        if input_ids is not None:
-            parts.append(self._encode_characters(input_ids))
+        device = next(self.parameters()).device
+        if self.config.word_embedding_size:
+            parts.append(self.word_embedding(ids[:, 0].to(device)))
+        if self.config.char_embedding_size:
+            characters = ids[:, -self.config.max_characters_per_token :]
+            parts.append(self._encode_characters(self._trim(characters).to(device)))
         x = torch.cat(parts, dim=-1)  # (words, word_embedding_size + filters)
         return self.projection(x) if self.config.use_token_projection else x
 
     def _encode_characters(self, input_ids: Tensor) -> Tensor:
-        x = self.char_embedding(self._trim(input_ids)).transpose(1, 2)  # (words, width, characters)
+        x = self.char_embedding(input_ids).transpose(1, 2)  # (words, width, characters)
         x = torch.cat([layer(x).amax(dim=-1) for layer in self.char_convolutions], dim=-1)
         x = F.relu(x) if self.config.char_activation == "relu" else torch.tanh(x)
         for highway in self.highways:
@@ -416,25 +467,11 @@ class ElmoModel(ElmoPreTrainedModel):
         Returns:
             Word vectors, shape `(words, projection_size)`.
         """
-        keys = [
-            ids.flatten(1) if ids.dim() > 1 else ids[:, None]
-            for ids in (input_ids, word_input_ids)
-            if ids is not None
-        ]
-        distinct, inverse = torch.cat(keys, dim=1).unique(dim=0, return_inverse=True)
-        chunks = [self._encode_distinct(chunk) for chunk in distinct.split(WORDS_PER_CHUNK)]
-        return torch.cat(chunks)[inverse]
-
-    def _encode_distinct(self, keys: Tensor) -> Tensor:
-        characters = self.config.max_characters_per_token if self.config.char_embedding_size else 0
-        return self.token_encoder(
-            keys[:, :characters] if characters else None,
-            keys[:, characters] if self.config.word_embedding_size else None,
-        )
+        return self.token_encoder(input_ids, word_input_ids)
 
     def encode_boundaries(self) -> Tensor:
         """Encode `<S>` and `</S>`, shape `(2, projection_size)`."""
-        config, device = self.config, self.device
+        config = self.config
         ids = word_ids = None
         if config.char_embedding_size:
             ids = torch.full((2, config.max_characters_per_token), config.char_padding_id)
@@ -442,11 +479,10 @@ class ElmoModel(ElmoPreTrainedModel):
             ids[0, 1] = config.sentence_start_char_id
             ids[1, 1] = config.sentence_end_char_id
             ids[:, 2] = config.word_end_char_id
-            ids = ids.to(device)
         if config.word_embedding_size:
             rows = [config.sentence_start_word_id, config.sentence_end_word_id]
-            word_ids = torch.tensor(rows, device=device)
-        return self.token_encoder(ids, word_ids)
+            word_ids = torch.tensor(rows)
+        return self.encode_words(ids, word_ids)
 
     def run_bilm(
         self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None

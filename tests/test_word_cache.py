@@ -1,0 +1,202 @@
+"""The cache of word vectors: bounded, never stale, safe to share and to copy."""
+
+import copy
+import multiprocessing
+import pickle  # noqa: TID251 (as multiprocessing does it)
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from hf_elmo import ElmoModel
+from hf_elmo.word_cache import ENTRY_BYTES, WordCache
+
+WEIGHTS = "as they are"
+
+
+def make_ids(words: list[str]) -> Tensor:
+    ids = torch.full((len(words), 50), 261)
+    for row, word in enumerate(words):
+        cells = [259, *(byte + 1 for byte in word.encode()), 260]
+        ids[row, : len(cells)] = torch.tensor(cells)
+    return ids
+
+
+def encode(model: ElmoModel, words: list[str]) -> Tensor:
+    with torch.inference_mode():
+        return model.encode_words(make_ids(words), None)
+
+
+def compute(keys: list[bytes]) -> Tensor:
+    """A vector that tells its word."""
+    return torch.tensor([[float(key[0]), 1.0] for key in keys])
+
+
+def test_a_known_word_is_not_computed_again(tiny_model: ElmoModel) -> None:
+    first = encode(tiny_model, ["a", "b", "a"])
+    tiny_model.token_encoder._encode = None  # type: ignore[assignment]
+    assert_close(encode(tiny_model, ["b", "a"]), first[1:], rtol=0, atol=0)
+
+
+def test_known_and_new_words_come_in_their_order(tiny_model: ElmoModel) -> None:
+    expected = torch.cat([encode(copy.deepcopy(tiny_model), [word]) for word in "dabce"])
+    encode(tiny_model, ["a", "c"])
+    assert_close(encode(tiny_model, list("dabce")), expected, rtol=0, atol=1e-5)
+
+
+def test_hits_and_misses_are_counted(tiny_model: ElmoModel) -> None:
+    encode(tiny_model, ["a", "b", "a"])
+    encode(tiny_model, ["a", "c"])
+    cache = tiny_model.token_encoder.cache
+    assert (cache.hits, cache.misses, len(cache), cache.hit_rate) == (1, 3, 3, 0.25)
+
+
+def test_an_unused_cache_has_a_hit_rate() -> None:
+    assert WordCache().hit_rate == 0
+
+
+def test_words_used_longest_ago_are_forgotten() -> None:
+    cache = WordCache(max_bytes=3 * (ENTRY_BYTES + 1 + 8))
+    for key in (b"a", b"b", b"c", b"a", b"d"):  # "b" is the one used longest ago
+        cache.fetch([key], WEIGHTS, compute)
+    assert cache.hits == 1
+    cache.fetch([b"c", b"a", b"d"], WEIGHTS, compute)
+    assert (cache.hits, len(cache)) == (4, 3)
+
+
+@pytest.mark.parametrize("num_entries", [0, 1, 2, 30])
+def test_vectors_are_right_whatever_the_bound(num_entries: int) -> None:
+    cache = WordCache(max_bytes=num_entries * (ENTRY_BYTES + 1 + 8))
+    for start in range(40):
+        keys = [bytes([number % 26]) for number in range(start * 7, start * 7 + 5)]
+        assert_close(cache.fetch(keys, WEIGHTS, compute), compute(keys), rtol=0, atol=0)
+        assert len(cache) <= num_entries
+
+
+def change_in_place(model: ElmoModel) -> None:
+    with torch.no_grad():
+        model.token_encoder.projection.bias += 1
+
+
+def load(model: ElmoModel) -> None:
+    model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()})
+
+
+def load_by_assignment(model: ElmoModel) -> None:
+    state = {name: value + 1 for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+
+
+def replace_data(model: ElmoModel) -> None:
+    weight = model.token_encoder.projection.weight
+    weight.data = weight.data + 1
+
+
+def round_off(model: ElmoModel) -> None:
+    model.half().float()
+
+
+def train(model: ElmoModel) -> None:
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model.encode_words(make_ids(["a"]), None).sum().backward()
+    optimizer.step()
+    model.eval()
+
+
+@pytest.mark.parametrize(
+    "change", [change_in_place, load, load_by_assignment, replace_data, round_off, train]
+)
+def test_changed_weights_give_changed_vectors(
+    tiny_model: ElmoModel, change: Callable[[ElmoModel], None]
+) -> None:
+    before = encode(tiny_model, ["a", "b"])
+    change(tiny_model)
+    after = encode(tiny_model, ["a", "b"])
+    assert not torch.equal(before, after)
+    assert_close(after, encode(copy.deepcopy(tiny_model), ["a", "b"]), rtol=0, atol=1e-5)
+
+
+def test_gradients_flow_past_the_cache(tiny_model: ElmoModel) -> None:
+    encode(tiny_model, ["a"])
+    vectors = tiny_model.encode_words(make_ids(["a"]), None)
+    vectors.sum().backward()
+    assert tiny_model.token_encoder.projection.weight.grad is not None
+
+
+def test_a_frozen_model_uses_the_cache_with_gradients_on(tiny_model: ElmoModel) -> None:
+    tiny_model.requires_grad_(False)
+    for _ in range(2):
+        tiny_model.encode_words(make_ids(["a"]), None)
+    assert tiny_model.token_encoder.cache.hits == 1
+
+
+def test_cached_vectors_can_enter_a_graph(tiny_model: ElmoModel) -> None:
+    encode(tiny_model, ["a"])
+    with torch.no_grad():
+        vectors = tiny_model.encode_words(make_ids(["a", "b"]), None)
+    assert tiny_model.token_encoder.cache.hits == 1
+    torch.nn.Linear(8, 1)(vectors).sum().backward()
+
+
+def test_autocast_does_not_leave_its_vectors_behind(tiny_model: ElmoModel) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        assert encode(tiny_model, ["a"]).dtype == torch.bfloat16
+    assert encode(tiny_model, ["a"]).dtype == torch.float32
+
+
+@pytest.mark.parametrize("copy_model", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_begin_with_an_empty_cache(
+    tiny_model: ElmoModel, copy_model: Callable[[ElmoModel], ElmoModel]
+) -> None:
+    tiny_model.token_encoder.cache = WordCache(max_bytes=123456)
+    vectors = encode(tiny_model, ["a"])
+    other = copy_model(tiny_model)
+    assert len(other.token_encoder.cache) == 0
+    assert other.token_encoder.cache.max_bytes == 123456
+    assert_close(encode(other, ["a"]), vectors, rtol=0, atol=0)
+
+
+def test_the_cache_is_no_part_of_the_state_dict(tiny_model: ElmoModel) -> None:
+    names = set(tiny_model.state_dict())
+    encode(tiny_model, ["a"])
+    assert set(tiny_model.state_dict()) == names
+
+
+def test_threads_share_a_cache_that_is_too_small() -> None:
+    cache = WordCache(max_bytes=7 * (ENTRY_BYTES + 1 + 8))
+    faults: list[int] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(300):
+            keys = [bytes([key]) for key in torch.randperm(20, generator=generator)[:9].tolist()]
+            if not torch.equal(cache.fetch(keys, WEIGHTS, compute), compute(keys)):
+                faults.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert len(cache) == 7
+
+
+def test_a_forked_process_does_not_wait_for_a_lock_held_at_the_fork() -> None:
+    cache = WordCache()
+    cache.fetch([b"a"], WEIGHTS, compute)
+
+    def work() -> None:
+        cache.fetch([b"a", b"b"], WEIGHTS, compute)
+
+    with cache._lock:
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+    process.join(timeout=20)
+    is_done = process.exitcode == 0
+    process.kill()
+    assert is_done
