@@ -1,0 +1,352 @@
+"""The `elmo` component: vectors in context for the tokens of a doc."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+from weakref import WeakSet
+
+import torch
+from spacy import util
+from spacy.language import Language
+from spacy.pipeline import TrainablePipe
+from spacy.pipeline.tok2vec import Tok2VecListener
+from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.vocab import Vocab
+from thinc.api import Model, Optimizer
+
+from .architecture import Array, ThincModel, alloc_layers, get_shim, iterate_pieces, to_ops
+from .extensions import LAYERS_KEY, VECTORS_KEY, get_mean_vector, register_extensions
+from .mix import Mix, mix_words
+from .segments import SegmentBy
+
+# Words that `pipe` gathers, so that the biLM sees sentences of like length together.
+WORDS_AT_ONCE = 16384
+
+SetTensor: TypeAlias = bool | Literal["auto"]
+
+
+class Prediction(NamedTuple):
+    """What `Elmo` finds for a doc.
+
+    Attributes:
+        vectors: The mix, shape `(tokens, width)`; zeros for white space.
+        layers: Shape `(layers, tokens, width)`; None if they are not stored.
+    """
+
+    vectors: Array
+    layers: Array | None
+
+
+@Language.factory(
+    "elmo",
+    assigns=["doc.tensor", "doc._.elmo", "doc._.elmo_layers", "span._.elmo", "token._.elmo"],
+    default_config={
+        "model": {"@architectures": "spacy_elmo.ElmoModel.v1"},
+        "segment": "auto",
+        "max_length": None,
+        "max_batch_tokens": None,
+        "set_tensor": "auto",
+        "store_layers": False,
+        "store_weights": True,
+        "frozen": True,
+        "device": None,
+        "mix": {"layers": None, "weights": None, "gamma": None},
+    },
+)
+def make_elmo(
+    nlp: Language,
+    name: str,
+    model: ThincModel,
+    segment: SegmentBy,
+    max_length: int | None,
+    max_batch_tokens: int | None,
+    set_tensor: SetTensor,
+    store_layers: bool,
+    store_weights: bool,
+    frozen: bool,
+    device: str | None,
+    mix: dict[str, Any],
+) -> "Elmo":
+    """Make an `elmo` component; `Elmo` describes the settings."""
+    return Elmo(
+        nlp.vocab,
+        model,
+        name,
+        segment=segment,
+        max_length=max_length,
+        max_batch_tokens=max_batch_tokens,
+        set_tensor=set_tensor,
+        store_layers=store_layers,
+        store_weights=store_weights,
+        frozen=frozen,
+        device=device,
+        mix=mix,
+    )
+
+
+class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
+    """Give each token its vector in context, as `doc.tensor`, and its layers on request.
+
+    Args:
+        vocab: The pipeline's vocabulary.
+        model: What `spacy_elmo.ElmoModel.v1` makes.
+        name: Name of the component.
+        segment: What the biLM reads as a sentence: `"sents"`: the doc's sentences; `"doc"`: the
+            whole doc; `"auto"`: the sentences where a component before this one has set them, else
+            the whole doc. Long ones run in windows, with the same result.
+        max_length: Words after which a longer sentence is cut into several that do not see each
+            other: faster for long docs without sentences; None = never.
+        max_batch_tokens: Words that the biLM runs at once, which bounds memory; None = 2048.
+        set_tensor: Whether `doc.tensor` is set. `"auto"`: unless a component after this one reads
+            the vectors of a `tok2vec` component from there; `token._.elmo` then has them still.
+        store_layers: Whether `doc._.elmo_layers` is set.
+        store_weights: Whether the saved pipeline holds the weights. If not, it holds the model's
+            name and revision, and needs both to be there when it is loaded.
+        frozen: Whether training leaves the biLM as it is.
+        device: Where the biLM runs, such as `"cuda:0"`; None = where the pipeline does.
+        mix: `layers`, `weights`, `gamma` of the vectors, as `Mix` describes them.
+
+    Raises:
+        ValueError: If a setting is not what it may be.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: ThincModel,
+        name: str = "elmo",
+        *,
+        segment: SegmentBy = "auto",
+        max_length: int | None = None,
+        max_batch_tokens: int | None = None,
+        set_tensor: SetTensor = "auto",
+        store_layers: bool = False,
+        store_weights: bool = True,
+        frozen: bool = True,
+        device: str | None = None,
+        mix: dict[str, Any] | None = None,
+    ) -> None:
+        for setting, value in (("max_length", max_length), ("max_batch_tokens", max_batch_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"Expected {setting} of at least 1, or None, got {value}.")
+        if not frozen and not store_weights:
+            raise ValueError(
+                "Expected store_weights = true where frozen = false: what the biLM learns would "
+                "not be saved."
+            )
+        self.vocab = vocab
+        self.model = model
+        self.name = name
+        self.set_tensor = set_tensor
+        self.store_layers = store_layers
+        self.frozen = frozen
+        self.mix = Mix.from_settings(mix or {})
+        self.listener_map: dict[str, list[ThincModel]] = {}
+        model.attrs.update(
+            segment=segment, max_length=max_length, max_batch_tokens=max_batch_tokens
+        )
+        shim = get_shim(model)
+        shim.store_weights = store_weights
+        if device is not None:
+            shim.device = torch.device(device)
+        self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
+        register_extensions()
+
+    @property
+    def is_trainable(self) -> bool:
+        """Whether training changes the biLM."""
+        return not self.frozen
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Apply the component to a stream of docs.
+
+        Args:
+            stream: Any docs.
+            batch_size: Docs that are gathered at most; long ones are gathered in fewer.
+
+        Returns:
+            The docs, in their order.
+        """
+        for docs in _gather(stream, batch_size, WORDS_AT_ONCE):
+            yield from super().pipe(docs, batch_size=len(docs))
+
+    def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
+        """Compute the vectors of docs without changing them.
+
+        Raises:
+            ValueError: If a doc has no sentences and `segment` asks for them, or the mix does not
+                fit the biLM.
+        """
+        docs = list(docs)
+        ops, config = self.model.ops, get_shim(self.model).load().model.config
+        predictions = [
+            Prediction(
+                ops.alloc2f(len(doc), cast(int, config.hidden_size)),
+                alloc_layers(self.model, doc) if self.store_layers else None,
+            )
+            for doc in docs
+        ]
+        is_normalized = config.mix_layer_norm != "none"
+        for piece in iterate_pieces(self.model, docs, whole_sentences=is_normalized):
+            vectors, layers = predictions[piece.doc]
+            vectors[piece.rows] = to_ops(ops, mix_words(piece.layers, self.mix, config))
+            if layers is not None:
+                layers[:, piece.rows] = to_ops(ops, piece.layers)
+        return predictions
+
+    def set_annotations(self, docs: Iterable[Doc], predictions: Iterable[Prediction]) -> None:
+        """Put the vectors where the settings want them.
+
+        Args:
+            docs: The docs.
+            predictions: What `predict` has given for them.
+        """
+        for doc, (vectors, layers) in zip(docs, predictions, strict=True):
+            is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
+            if is_set:
+                doc.tensor = vectors
+                doc.user_data.pop(VECTORS_KEY, None)
+            else:
+                doc.user_data[VECTORS_KEY] = vectors if self.set_tensor == "auto" else None
+            if is_set and doc.vocab.vectors.size == 0:  # static vectors go first in spaCy
+                doc.vector = get_mean_vector(doc)
+                doc.vector_norm = None  # type: ignore[assignment]  # not known yet
+            if layers is not None:
+                doc.user_data[LAYERS_KEY] = layers
+
+    def initialize(
+        self,
+        get_examples: Callable[[], Iterable[Example]],
+        *,
+        nlp: Language | None = None,
+    ) -> None:
+        """Read the weights, and check that the settings fit them.
+
+        Args:
+            get_examples: Not used: the biLM comes trained.
+            nlp: Not used.
+
+        Raises:
+            OSError: If there is no model of the name.
+            ValueError: If what is there is no ELMo, or the mix does not fit it.
+        """
+        self.model.initialize()
+        self.predict([Doc(self.vocab, words=["x"], sent_starts=[True])])
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Learn nothing: the biLM is frozen."""
+        return {} if losses is None else losses
+
+    def finish_update(self, sgd: Optimizer) -> None:
+        """Change nothing: the biLM is frozen."""
+
+    # spaCy calls these for the components that come after this one.
+
+    @property
+    def listeners(self) -> list[ThincModel]:
+        """The layers of later components that read this one."""
+        return [layer for layers in self.listener_map.values() for layer in layers]
+
+    @property
+    def listening_components(self) -> list[str]:
+        """Names of the components that hold them."""
+        return list(self.listener_map)
+
+    def add_listener(self, listener: ThincModel, component_name: str) -> None:
+        """Note a layer that reads this component."""
+        listeners = self.listener_map.setdefault(component_name, [])
+        if listener not in listeners:
+            listeners.append(listener)
+
+    def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
+        """Forget a layer that read this component; give whether it was known."""
+        listeners = self.listener_map.get(component_name, [])
+        if listener not in listeners:
+            return False
+        listeners.remove(listener)
+        if not listeners:
+            del self.listener_map[component_name]
+        return True
+
+    def find_listeners(self, component: Any) -> None:
+        """Find the layers of a later component that read `doc.tensor`."""
+        if isinstance(getattr(component, "model", None), Model):
+            for node in component.model.walk():
+                if isinstance(node, Tok2VecListener):
+                    self._tensor_readers.add(node)
+
+    # On disk: vocab and model/, the folder that `save_pretrained` writes.
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Give the component as bytes, weights included unless `store_weights` is false."""
+        parts: dict[str, Callable[..., Any]] = {
+            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
+            "model": get_shim(self.model).to_bytes,
+        }
+        return util.to_bytes(parts, exclude)
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_bytes` has given."""
+        parts: dict[str, Callable[..., Any]] = {
+            "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
+            "model": get_shim(self.model).from_bytes,
+        }
+        util.from_bytes(bytes_data, parts, exclude)
+        return self
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Write the component to a folder, weights included unless `store_weights` is false."""
+        parts: dict[str, Callable[..., Any]] = {
+            "vocab": lambda folder: self.vocab.to_disk(folder, exclude=exclude),
+            "model": get_shim(self.model).write,
+        }
+        util.to_disk(path, parts, exclude)
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_disk` has written; the name in the configuration is not looked up.
+
+        Raises:
+            OSError: If the folder holds no model.
+            ValueError: If its weights do not fit its configuration.
+        """
+        parts: dict[str, Callable[..., Any]] = {
+            "vocab": lambda folder: self.vocab.from_disk(folder, exclude=exclude),
+            "model": get_shim(self.model).read,
+        }
+        util.from_disk(path, parts, exclude)
+        return self
+
+    # TrainablePipe is a C class of which Python would pickle no more than that.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {name: getattr(self, name) for name in ("vocab", "model", "name", *vars(self))}
+        return _unpickle, (type(self),), {**state, "_tensor_readers": list(self._tensor_readers)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in {**state, "_tensor_readers": WeakSet(state["_tensor_readers"])}.items():
+            setattr(self, name, value)
+        register_extensions()
+
+
+def _unpickle(kind: type[Elmo]) -> Elmo:
+    return kind.__new__(kind)
+
+
+def _gather(stream: Iterable[Doc], num_docs: int, num_words: int) -> Iterator[list[Doc]]:
+    """Group docs: as many as go into both bounds, but at least one."""
+    docs: list[Doc] = []
+    for doc in stream:
+        if docs and (len(docs) == num_docs or sum(map(len, docs)) + len(doc) > num_words):
+            yield docs
+            docs = []
+        docs.append(doc)
+    if docs:
+        yield docs

@@ -1,0 +1,81 @@
+"""The mix of layers that goes into `doc.tensor`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:  # as in shim.py
+    from hf_elmo import ElmoConfig
+
+
+class Mix(NamedTuple):
+    """Settings of a scalar mix (Peters et al. 2018, eq. 1).
+
+    Attributes:
+        layers: Numbers of the layers to mix: 0 = word vectors, -1 = the top; None = all.
+        weights: A number for each of them, before the softmax; None = as in the model's own mix.
+        gamma: Factor of the sum; None = the model's own.
+    """
+
+    layers: list[int] | None = None
+    weights: list[float] | None = None
+    gamma: float | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Check the setting `mix`.
+
+        Raises:
+            ValueError: If it has an unknown key, no layer, or not a weight for each layer.
+        """
+        unknown = sorted(settings.keys() - set(cls._fields))
+        if unknown:
+            raise ValueError(f"Expected {', '.join(cls._fields)} in mix, got {', '.join(unknown)}.")
+        mix = cls(**settings)
+        if mix.layers == []:
+            raise ValueError("Expected at least one layer to mix, got none.")
+        if mix.layers and mix.weights is not None and len(mix.layers) != len(mix.weights):
+            raise ValueError(
+                f"Expected {len(mix.layers)} mix weights, one a layer, got {len(mix.weights)}."
+            )
+        return mix
+
+
+def mix_words(layers: Tensor, mix: Mix, config: "ElmoConfig") -> Tensor:
+    """Mix the layers of the words of one sentence.
+
+    Args:
+        layers: Shape `(layers, words, width)`.
+        mix: Which layers, and how.
+        config: The biLM's configuration: its mix stands in where `mix` says nothing.
+
+    Returns:
+        Shape `(words, width)`.
+
+    Raises:
+        ValueError: If the mix does not fit the number of layers.
+    """
+    from hf_elmo.modeling_elmo import mix_layers
+
+    numbers = list(range(len(layers))) if mix.layers is None else mix.layers
+    if not all(-len(layers) <= number < len(layers) for number in numbers):
+        raise ValueError(
+            f"Expected mix layers from 0 (word vectors) to {len(layers) - 1} (the top), "
+            f"got {mix.layers}."
+        )
+    own = config.mix_weights or [0.0] * len(layers)
+    weights = [own[number] for number in numbers] if mix.weights is None else mix.weights
+    if len(weights) != len(numbers):
+        raise ValueError(
+            f"Expected {len(numbers)} mix weights (the word vectors and each LSTM layer), "
+            f"got {len(weights)}."
+        )
+    return mix_layers(
+        layers[numbers, None],
+        torch.tensor(weights, device=layers.device),
+        config.mix_gamma if mix.gamma is None else mix.gamma,
+        # Over a batch would let a sentence's vectors depend on what it is batched with.
+        layer_norm="none" if config.mix_layer_norm == "none" else "sentence",
+    )[0]

@@ -1,0 +1,206 @@
+"""The biLM and its tokenizer in a thinc model: loaded when first needed, kept as safetensors."""
+
+import copy
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+import srsly
+import torch
+from thinc.api import Optimizer, Shim, get_torch_default_device, torch2xp, xp2torch
+
+if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transformers must not come too
+    from hf_elmo import ElmoModel
+    from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+SOURCE_FILE = "source.json"  # stands in for the weights where they are not stored
+WEIGHTS_FILE = "model.safetensors"
+DIGEST_PREFIX = "sha256:"  # the revision of a folder, which has no commit
+
+
+class Bilm(NamedTuple):
+    """A biLM and the tokenizer that makes its input."""
+
+    model: "ElmoModel"
+    tokenizer: "ElmoTokenizer"
+
+
+class ElmoShim(Shim):
+    """Hold a biLM for a thinc model.
+
+    Args:
+        name: Folder or Hub name of the model, or the name of the bundled one.
+        revision: Branch, tag or commit on the Hub; None = the newest.
+
+    Attributes:
+        device: Where the biLM runs.
+        store_weights: Whether weights are stored, or only where they come from.
+    """
+
+    def __init__(self, name: str, revision: str | None = None) -> None:
+        super().__init__(None)
+        self.name = name
+        self.revision = revision
+        self.device: torch.device = get_torch_default_device()
+        self.store_weights = True
+        self._bilm: Bilm | None = None
+        self._process = os.getpid()
+
+    def load(self) -> Bilm:
+        """Give the biLM, read from where its name says if it is not in memory yet.
+
+        Raises:
+            OSError: If there is no model of that name.
+            ValueError: If what is there is no ELMo.
+        """
+        if self._bilm is None:
+            self._bilm = _load_pretrained(self.name, self.revision, self.device)
+        if self._process != os.getpid():
+            # After a fork, the threads of PyTorch's pool are gone and would be waited for forever.
+            torch.set_num_threads(1)
+            self._process = os.getpid()
+        return self._bilm
+
+    def write(self, folder: Path) -> None:
+        """Write the biLM in the layout of `save_pretrained`, or only where it comes from."""
+        folder.mkdir(parents=True, exist_ok=True)
+        bilm = self.load()
+        if self.store_weights:
+            bilm.model.save_pretrained(folder)
+            bilm.tokenizer.save_pretrained(folder)
+        else:
+            srsly.write_json(folder / SOURCE_FILE, self._find_source(bilm.model))
+
+    def read(self, folder: Path) -> None:
+        """Read what `write` has written; nothing is fetched if the weights are there.
+
+        Raises:
+            OSError: If the folder holds no model.
+            ValueError: If the weights are not the ones that were in use when it was written.
+        """
+        if not (folder / SOURCE_FILE).is_file():
+            self._bilm = _load_pretrained(str(folder), None, self.device)
+            return
+        source = srsly.read_json(folder / SOURCE_FILE)
+        self.name, revision = source["name"], source["revision"]
+        if not revision.startswith(DIGEST_PREFIX):
+            self.revision = revision
+            self._bilm = _load_pretrained(self.name, revision, self.device)
+            return
+        self._bilm = _load_pretrained(self.name, None, self.device)
+        if (digest := _digest_weights(self.name)) != revision:
+            raise ValueError(
+                f"The weights in {self.name!r} have changed since this pipeline was saved with "
+                f"store_weights = false: expected {revision}, got {digest}."
+            )
+
+    def _find_source(self, model: "ElmoModel") -> dict[str, str]:
+        if Path(_resolve_name(self.name)).is_dir():
+            name = str(Path(self.name).resolve()) if Path(self.name).is_dir() else self.name
+            return {"name": name, "revision": _digest_weights(self.name)}
+        return {"name": self.name, "revision": cast(str, model.config._commit_hash)}
+
+    def to_bytes(self) -> bytes:
+        """Put the files that `write` writes into bytes."""
+        with TemporaryDirectory() as folder:
+            self.write(Path(folder))
+            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        return cast(bytes, srsly.msgpack_dumps(files))
+
+    def from_bytes(self, data: bytes) -> Self:
+        """Read what `to_bytes` has given."""
+        with TemporaryDirectory() as folder:
+            for name, content in srsly.msgpack_loads(data).items():
+                (Path(folder) / Path(name).name).write_bytes(content)
+            self.read(Path(folder))
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**vars(self), "_bilm": None}
+        return {**state, "files": self.to_bytes() if self._bilm else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("files")
+        self.__dict__.update(state, _process=os.getpid())
+        if files is not None:
+            self.from_bytes(files)
+
+    def copy(self) -> "ElmoShim":
+        """Copy the biLM with its weights, under an id of its own."""
+        copied = ElmoShim(self.name, self.revision)
+        copied.device, copied.store_weights = self.device, self.store_weights
+        copied._bilm = copy.deepcopy(self._bilm)
+        return copied
+
+    def to_device(self, device_type: str, device_id: int) -> None:
+        """Move the biLM to thinc's `"cpu"` or `"gpu"`."""
+        self.device = torch.device("cpu" if device_type == "cpu" else f"cuda:{device_id}")
+        if self._bilm is not None:
+            cast(torch.nn.Module, self._bilm.model).to(self.device)
+
+    def finish_update(self, optimizer: Optimizer) -> None:
+        """Take an optimiser's step for each parameter that has a gradient."""
+        if self._bilm is None:
+            return
+        for name, parameter in self._bilm.model.named_parameters():
+            if parameter.grad is not None:
+                value, gradient = (torch2xp(x) for x in (parameter.data, parameter.grad))
+                value, _ = optimizer((self.id, name), cast(Any, value), cast(Any, gradient))
+                parameter.data = xp2torch(value, device=parameter.device)
+                parameter.grad = None
+
+    @contextmanager
+    def use_params(self, params: dict[tuple[int, str], Any]) -> Iterator[None]:
+        """Put other values, such as an optimiser's averages, in the place of the parameters."""
+        parameters = dict(self._bilm.model.named_parameters()) if self._bilm else {}
+        others = {name: params[self.id, name] for name in parameters if (self.id, name) in params}
+        own = {name: parameters[name].data for name in others}
+        for name, value in others.items():
+            parameters[name].data = xp2torch(value, device=parameters[name].device)
+        yield
+        for name, value in own.items():
+            parameters[name].data = value
+
+
+def _resolve_name(name: str) -> str:
+    from hf_elmo.pretrained import resolve_name
+
+    return resolve_name(name)
+
+
+def _load_pretrained(name: str, revision: str | None, device: torch.device) -> Bilm:
+    from hf_elmo import ElmoModel
+    from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+    source = _resolve_name(name)
+    _check_is_elmo(name, source, revision)
+    model = ElmoModel.from_pretrained(source, revision=revision or "main")
+    tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
+    return Bilm(model.to(device), tokenizer)
+
+
+def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
+    from hf_elmo import ElmoConfig
+
+    advice = (
+        "Set model.name of the 'elmo' component to a folder with config.json and "
+        f"{WEIGHTS_FILE}, or to a name on the Hugging Face Hub; `python -m convert` makes such a "
+        "folder from an older ELMo file."
+    )
+    try:
+        config, _ = ElmoConfig.get_config_dict(source, revision=revision or "main")
+    except OSError as error:
+        raise OSError(f"Found no ELMo model {name!r}. {advice}") from error
+    if config.get("model_type") != ElmoConfig.model_type:
+        raise ValueError(
+            f"Expected an ELMo model, got {name!r} of type {config.get('model_type')!r}. {advice}"
+        )
+
+
+def _digest_weights(name: str) -> str:
+    with (Path(_resolve_name(name)) / WEIGHTS_FILE).open("rb") as file:
+        return DIGEST_PREFIX + hashlib.file_digest(file, "sha256").hexdigest()
