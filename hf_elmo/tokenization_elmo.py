@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -31,6 +31,7 @@ from .configuration_elmo import (
 PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shifted by one
 NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
 NUM_BYTES = 256
+SPECIAL_MASK = "special_tokens_mask"
 REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within its bytes
 
 # Words of a text: a number with its inner points and commas; an apostrophe after a word with the
@@ -102,7 +103,12 @@ class ElmoEncoding:
     def pad(self, width: int, is_left: bool) -> Self:
         """Place the words in that many rows, at their right or their left end."""
         surplus = width - len(self.words)
-        return replace(self, num_before=surplus) if is_left else replace(self, num_after=surplus)
+        before, after = (surplus, 0) if is_left else (0, surplus)
+        return type(self)(self.words, self.spans, self.first_word, before, after)
+
+    def token_to_sequence(self, row: int) -> int | None:
+        """Give 0 for the row of a word."""
+        return self.sequence_ids[row]
 
     def token_to_word(self, row: int) -> int | None:
         """Give the position in the sentence of a row's word."""
@@ -117,12 +123,21 @@ class ElmoEncoding:
         row = word - self.first_word + self.num_before
         return (row, row + 1) if word in self.word_ids else None
 
+    def word_to_chars(self, word: int, sequence: int = 0) -> Span:
+        """Give the span of a word."""
+        return self.offsets[self.word_ids.index(word)]
+
     def char_to_token(self, character: int, sequence: int = 0) -> int | None:
         """Give the row of the word to which a character of the text belongs."""
         for row, (start, end) in enumerate(self.offsets):
             if start <= character < end:
                 return row
         return None
+
+    def char_to_word(self, character: int, sequence: int = 0) -> int | None:
+        """Give the position in the sentence of the word to which a character belongs."""
+        row = self.char_to_token(character)
+        return None if row is None else self.word_ids[row]
 
 
 class ElmoTokenizer(PythonBackend):
@@ -216,6 +231,7 @@ class ElmoTokenizer(PythonBackend):
 
         self.char_vocab = None if char_vocab is None else list(char_vocab)
         self.word_vocab = None if word_vocab is None else list(word_vocab)
+        _check_pattern(word_pattern)
         self._check_vocabularies()
         self._entries = [pad_token, *(self.char_vocab or self.word_vocab or [])]
         if characters != "none":
@@ -225,7 +241,6 @@ class ElmoTokenizer(PythonBackend):
             *(["word_input_ids"] if word_vocab is not None else []),
             "attention_mask",
         ]
-        self._word_regex = regex.compile(word_pattern)
         self._id_of_code_point = _index_code_points(self.char_vocab or [unknown], unknown)
         self._id_of_word = _index(self.word_vocab or [])
 
@@ -379,7 +394,7 @@ class ElmoTokenizer(PythonBackend):
         return self._split_text(text)[0]
 
     def _split_text(self, text: str) -> tuple[list[str], list[Span]]:
-        spans = [match.span() for match in self._word_regex.finditer(text)]
+        spans = [match.span() for match in regex.finditer(self.word_pattern, text)]
         spans = [(start, end) for start, end in spans if start < end]
         return [text[start:end] for start, end in spans], spans
 
@@ -402,6 +417,7 @@ class ElmoTokenizer(PythonBackend):
         **kwargs: Any,
     ) -> BatchEncoding:
         _check_options(text_pair, kwargs)
+        _check_counts(max_length, pad_to_multiple_of)
         is_batch, sentences = self._read_sentences(text, is_split_into_words)
         if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE and max_length is not None:
             sentences = [self._truncate(sentence, max_length) for sentence in sentences]
@@ -415,7 +431,7 @@ class ElmoTokenizer(PythonBackend):
         rows = {word: row for row, word in enumerate(dict.fromkeys(words), PADDING_OFFSET)}
         tables = self._tabulate(rows)
         if return_special_tokens_mask:
-            tables["special_tokens_mask"] = 1 - tables["attention_mask"]
+            tables[SPECIAL_MASK] = 1 - tables["attention_mask"]
         if return_attention_mask is False:
             del tables["attention_mask"]
         flat = np.fromiter(map(rows.__getitem__, words), np.int64, len(words))
@@ -424,7 +440,9 @@ class ElmoTokenizer(PythonBackend):
         if width is not None:
             sentences = [sentence.pad(width, is_left) for sentence in sentences]
         if return_offsets_mapping:
-            data["offset_mapping"] = [sentence.offsets for sentence in sentences]
+            offsets = [sentence.offsets for sentence in sentences]
+            shape = (len(sentences), width, 2)
+            data["offset_mapping"] = offsets if width is None else np.reshape(offsets, shape)
         if return_length:
             data["length"] = lengths
         if return_tensors is None and not is_batch:
@@ -440,7 +458,7 @@ class ElmoTokenizer(PythonBackend):
             texts = text if is_batch else [text]
             _check_texts(texts)
             return is_batch, [ElmoEncoding(*self._split_text(text)) for text in texts]
-        _check_list(text, "words, or of sentences that are lists of words")
+        _check_list(text, "words or of such lists, as is_split_into_words is set")
         is_batch = len(text) > 0 and not isinstance(text[0], str)
         sentences = text if is_batch else [text]
         _check_sentences(sentences)
@@ -468,10 +486,14 @@ class ElmoTokenizer(PythonBackend):
         tables = {}
         if self.characters != "none":
             tables["input_ids"] = self._spell(list(rows))
-            if self.map_boundary_words:
-                self._mark_boundaries(tables["input_ids"], rows)
         if self.word_vocab is not None:
             tables["word_input_ids"] = self._look_up(list(rows))
+        for word, char_id in (
+            (self.sentence_start, self.sentence_start_char_id),
+            (self.sentence_end, self.sentence_end_char_id),
+        ):
+            if word in rows:
+                self._set_boundary(tables, rows[word], word, char_id)
         tables["attention_mask"] = np.array([0] + [1] * len(rows), np.int64)
         return tables
 
@@ -496,25 +518,23 @@ class ElmoTokenizer(PythonBackend):
         table[np.arange(1, len(table)), lengths + 1] = self.word_end_char_id
         return table
 
-    def _mark_boundaries(self, table: Array, rows: Mapping[str, int]) -> None:
-        for word, char_id in (
-            (self.sentence_start, self.sentence_start_char_id),
-            (self.sentence_end, self.sentence_end_char_id),
-        ):
-            if word in rows:
-                table[rows[word], 1:] = self.char_padding_id
-                table[rows[word], 1:3] = char_id, self.word_end_char_id
-
     def _look_up(self, words: list[str]) -> Array:
         """Find words in the lexicon, shape `(1 + words,)`; row 0 is no word."""
         if self.characters == "code_points":  # ELMoForManyLangs looks up the cut word
             words = [word[: self.max_characters_per_token - NUM_WORD_MARKS] for word in words]
-        unmapped = () if self.map_boundary_words else (self.sentence_start, self.sentence_end)
         unknown = self._id_of_word[self.unknown]
-        ids = [
-            unknown if word in unmapped else self._id_of_word.get(word, unknown) for word in words
-        ]
+        ids = [self._id_of_word.get(word, unknown) for word in words]
         return np.array([self.pad_token_id, *ids], np.int64)
+
+    def _set_boundary(self, tables: dict[str, Array], row: int, word: str, char_id: int) -> None:
+        """Make a literal boundary word the boundary; or, if that is not wanted, no boundary."""
+        if "word_input_ids" in tables:
+            entry = word if self.map_boundary_words else self.unknown
+            unknown = self._id_of_word[self.unknown]
+            tables["word_input_ids"][row] = self._id_of_word.get(entry, unknown)
+        if "input_ids" in tables and self.map_boundary_words:
+            tables["input_ids"][row, 1:] = self.char_padding_id
+            tables["input_ids"][row, 1:3] = char_id, self.word_end_char_id
 
     def pad(
         self,
@@ -546,6 +566,7 @@ class ElmoTokenizer(PythonBackend):
         Raises:
             ValueError: If there are no ids, or a sentence is longer than `max_length`.
         """
+        _check_counts(max_length, pad_to_multiple_of)
         strategy, _, max_length, _ = self._get_padding_truncation_strategies(  # type: ignore[no-untyped-call]
             padding=padding, max_length=max_length, verbose=verbose
         )  # transformers has no annotations there
@@ -560,11 +581,11 @@ class ElmoTokenizer(PythonBackend):
         if width is None and return_tensors is not None:
             width = _find_common_length(lengths)
 
-        names = features.keys() & {*self.model_input_names, "special_tokens_mask"}
+        names = [name for name in features if name in (*self.model_input_names, SPECIAL_MASK)]
         tables = {name: self._join(name, features.pop(name), lengths) for name in names}
         flat = np.arange(PADDING_OFFSET, PADDING_OFFSET + sum(lengths))
         rows = _lay_out(flat, lengths, width, self._is_left(padding_side))
-        data = {**features, **_take(tables, rows)}
+        data = {**_take(tables, rows), **features}
         if not is_batch:
             data = {name: values[0] for name, values in data.items()}
         return _pack(data, return_tensors)
@@ -588,15 +609,16 @@ class ElmoTokenizer(PythonBackend):
     def _join(self, name: str, sentences: Sequence[Any], lengths: Sequence[int]) -> Array:
         """Join the values of sentences under a row that stands for padding."""
         tail = (self.max_characters_per_token,) if name == "input_ids" else ()
-        padding = np.full((1, *tail), int(name == "special_tokens_mask"))
-        arrays = [np.asarray(sentence, np.int64) for sentence in sentences]
-        for array, length in zip(arrays, lengths, strict=True):
-            if array.size and array.shape != (length, *tail):
+        arrays = [np.full((1, *tail), int(name == SPECIAL_MASK), np.int64)]
+        for sentence, length in zip(sentences, lengths, strict=True):
+            array = np.asarray(sentence, np.int64)
+            if length > 0 and array.shape != (length, *tail):
                 raise ValueError(
                     f"Expected {name} of shape {(length, *tail)} for a sentence of {length} words, "
                     f"got {array.shape}."
                 )
-        return np.concatenate([padding, *(array.reshape(-1, *tail) for array in arrays)])
+            arrays.append(array.reshape(length, *tail))
+        return np.concatenate(arrays)
 
     @property
     def _num_sentence_axes(self) -> int:
@@ -625,7 +647,9 @@ class ElmoTokenizer(PythonBackend):
             The words, or one word.
         """
         rows = np.asarray(ids, np.int64)
-        if rows.size and not 0 <= rows.min() <= rows.max() < self.vocab_size:
+        if rows.size == 0:
+            return []
+        if not 0 <= rows.min() <= rows.max() < self.vocab_size:
             raise ValueError(
                 f"Expected ids from 0 to {self.vocab_size - 1}, got {rows.min()} to {rows.max()}."
             )
@@ -639,14 +663,15 @@ class ElmoTokenizer(PythonBackend):
             return str(self.pad_token)
         if self.characters == "none":
             return self._entries[row.item()]
-        ends = np.flatnonzero(np.isin(row, (self.word_end_char_id, self.char_padding_id)))
-        ids = row[1 : ends[0] if len(ends) else None].tolist()
+        is_end = np.isin(row[1:], (self.word_end_char_id, self.char_padding_id))
+        ids = row[1:][np.cumsum(is_end) == 0].tolist()
         if ids == [self.sentence_start_char_id]:
             return self.sentence_start
         if ids == [self.sentence_end_char_id]:
             return self.sentence_end
         if self.characters == "bytes":
-            return bytes(char_id - PADDING_OFFSET for char_id in ids).decode("utf-8", "replace")
+            codes = [char_id - PADDING_OFFSET for char_id in ids if 0 < char_id <= NUM_BYTES]
+            return bytes(codes).decode("utf-8", "replace")
         entries = [self._entries[char_id] for char_id in ids]
         return "".join(REPLACEMENT if entry == self.unknown else entry for entry in entries)
 
@@ -682,6 +707,15 @@ def _read_vocabulary(path: Path) -> list[str]:
     return vocab
 
 
+def _check_pattern(word_pattern: str) -> None:
+    try:
+        regex.compile(word_pattern)
+    except regex.error as error:
+        raise ValueError(
+            f"Expected a regular expression as word_pattern, got {word_pattern!r}: {error}."
+        ) from error
+
+
 def _check_options(text_pair: object, options: Mapping[str, Any]) -> None:
     if text_pair is not None:
         raise ValueError("Expected one sentence, got a pair; a biLM reads one sentence at a time.")
@@ -693,9 +727,16 @@ def _check_options(text_pair: object, options: Mapping[str, Any]) -> None:
             raise ValueError(f"Expected no {name}, a biLM has no use for it; got {options[name]}.")
 
 
+def _check_counts(max_length: int | None, multiple: int | None) -> None:
+    if max_length is not None and max_length < 0:
+        raise ValueError(f"Expected max_length of at least 0 words, got {max_length}.")
+    if multiple is not None and multiple < 1:
+        raise ValueError(f"Expected pad_to_multiple_of of at least 1 word, got {multiple}.")
+
+
 def _check_list(value: object, content: str) -> None:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(f"Expected a list of {content}, got {_describe(value)}.")
+        raise TypeError(f"Expected a list of {content}; got {_describe(value)}.")
 
 
 def _check_texts(texts: Any) -> None:
