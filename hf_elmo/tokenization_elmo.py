@@ -160,7 +160,8 @@ class ElmoTokenizer(PythonBackend):
     - `attention_mask (batch, tokens)`: 1 = a word, 0 = padding.
 
     Without `return_tensors` these are NumPy arrays: one for the batch if `padding` is on, else one
-    for each sentence. `max_length` and `pad_to_multiple_of` count words.
+    for each sentence. `max_length` and `pad_to_multiple_of` count words. As everywhere in
+    `transformers`, an empty list is one sentence if `is_split_into_words`, else an empty batch.
 
     Args:
         characters: What a word is spelled in; None = bytes, or code points if `char_vocab` is
@@ -327,7 +328,18 @@ class ElmoTokenizer(PythonBackend):
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
-        """Read the vocabulary files that `from_pretrained` has found."""
+        """Read the vocabulary files that `from_pretrained` has found.
+
+        Raises:
+            FileNotFoundError: If there was no `tokenizer_config.json` of this class.
+            ValueError: If a file is no list.
+        """
+        if "characters" not in kwargs:  # the base class would go on with the defaults
+            raise FileNotFoundError(
+                f"Expected a tokenizer_config.json of {cls.__name__} in {kwargs['name_or_path']}. "
+                "For a biLM that was saved alone, write it once: "
+                f"{cls.__name__}.from_config(config).save_pretrained(folder)."
+            )
         for name in VOCAB_FILES_NAMES:
             path = kwargs.pop(name, None)
             if path is not None:
@@ -663,8 +675,8 @@ class ElmoTokenizer(PythonBackend):
             return str(self.pad_token)
         if self.characters == "none":
             return self._entries[row.item()]
-        is_end = np.isin(row[1:], (self.word_end_char_id, self.char_padding_id))
-        ids = row[1:][np.cumsum(is_end) == 0].tolist()
+        marks = (self.word_start_char_id, self.word_end_char_id, self.char_padding_id)
+        ids = row[~np.isin(row, marks)].tolist()
         if ids == [self.sentence_start_char_id]:
             return self.sentence_start
         if ids == [self.sentence_end_char_id]:

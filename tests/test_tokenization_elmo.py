@@ -358,7 +358,9 @@ def test_any_words_are_rows_of_their_own(sentences: list[list[str]], is_left: bo
 
 
 def test_rows_know_their_words_in_a_text() -> None:
-    encoded = ElmoTokenizer()(["a", "bc  d"], padding=True, padding_side="left")
+    tokenizer = ElmoTokenizer()
+    encoded = tokenizer(["a", "bc  d"], padding=True, padding_side="left")
+    assert tokenizer.is_fast  # else pipelines do not ask
     assert encoded.is_fast
     assert encoded.word_ids(0) == [None, 0]
     assert encoded.tokens(0) == [None, "a"]
@@ -599,6 +601,12 @@ def test_a_lost_vocabulary_is_no_reason_to_read_bytes(tmp_path: Path) -> None:
     ElmoTokenizer(**KINDS["code points"]).save_pretrained(tmp_path)
     (tmp_path / "char_vocab.json").unlink()
     with pytest.raises(ValueError, match="characters='code_points' and no char_vocab"):
+        ElmoTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_gives_none(tmp_path: Path) -> None:
+    ElmoConfig().save_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"Expected a tokenizer_config\.json"):
         ElmoTokenizer.from_pretrained(tmp_path)
 
 
