@@ -5,10 +5,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from huggingface_hub.errors import StrictDataclassError
 
 from convert.checkpoint import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
@@ -131,8 +133,8 @@ def make_config(options: Mapping[str, Any], **others: Any) -> ElmoConfig:
         values |= _character_values(options)
     try:
         return ElmoConfig(**values | others)
-    except ValueError as error:
-        raise ConversionError(f"options: {error}") from error
+    except StrictDataclassError as error:
+        raise ConversionError(f"options: {error.__cause__ or error}") from error
 
 
 def _character_values(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -491,10 +493,11 @@ def gather_checkpoint(
         files = (*files, vocabulary)
     values = _word_values(table, words) if reads_words and words else _byte_values(table)
     config = make_config(options, **values, vocab_size=len(words or ()) if softmax else 0)
-    parts = list(make_parts(config))
+    parts = make_parts(config)  # not a list: hostile options may ask for 10**9 layers
     if softmax:
         is_shared = "softmax/W" not in softmax
-        parts += softmax_parts(config.vocab_size, config.projection_size, is_shared=is_shared)
+        others = softmax_parts(config.vocab_size, config.projection_size, is_shared=is_shared)
+        parts = chain(parts, others)
     return Checkpoint(
         config=config,
         tensors=take_parts(parts, variables, source),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from huggingface_hub import ModelCardData
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from convert import bilm
@@ -63,7 +64,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     folder = sources.checkpoint
     try:
         config = ElmoConfig.from_pretrained(folder)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, StrictDataclassError) as error:
         raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
     path = folder / WEIGHTS
     if not path.is_file():
