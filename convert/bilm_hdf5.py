@@ -218,7 +218,8 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
 
 
 def _write_parts(path: Path, parts: Iterable[bilm.Part], checkpoint: Checkpoint) -> None:
-    with h5py.File(path, "x") as file:
+    # Through Python's file: on a full disk HDF5's own file access ends the process.
+    with path.open("xb+") as raw, h5py.File(raw, "w") as file:
         for part in parts:
             tensor, first = checkpoint.tensors[part.name], part.rows[0] if part.rows else 0
             dataset = file.require_dataset(part.variable, part.variable_shape, "float32")

@@ -113,6 +113,8 @@ def convert_checkpoint(
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
     if verify is not None and writer is not hf_folder.FORMAT:
         raise ConversionError("Only a model in the format huggingface can be verified.")
+    if target.resolve() == sources.checkpoint.resolve():
+        raise ConversionError(f"{target}: is the source; expected another target.")
     _check_target(target, force)
     reader = find_reader(sources.checkpoint)
     with _open_checked(reader, sources) as checkpoint:
@@ -266,10 +268,10 @@ def _new_path(target: Path, force: bool) -> Iterator[Path]:
 
 
 def _move(path: Path, place: Path, old: Path) -> None:
-    if not place.is_dir():
+    if not path.is_dir() or not os.path.lexists(place):
         path.replace(place)
         return
-    place.rename(old)  # a folder can't be replaced while it holds files
+    place.rename(old)  # a folder can't replace a file, nor a folder that is not empty
     try:
         path.rename(place)
     except BaseException:
