@@ -372,8 +372,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
 
         Raises:
-            ValueError: If a tensor of the biLM is missing, surplus or misshapen. Tensors of heads
-                may be there or not, with transformers' usual report.
+            ValueError: If a tensor of the biLM is missing or surplus, unless the caller asks for
+                the report (`output_loading_info=True`) and so is told. Tensors of heads may be
+                there or not, with transformers' usual warning.
+            RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
+                for heads only. (So does transformers, but without naming it.)
         """
         wants_report = kwargs.pop("output_loading_info", False)
         allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
@@ -386,7 +389,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
             ignore_mismatched_sizes=True,  # so that the error is ours, and names them
             **kwargs,
         )
-        _check_report(report, str(pretrained_model_name_or_path), allows_misshapen_heads)
+        name = str(pretrained_model_name_or_path)
+        if not wants_report:
+            _check_keys(report, name)
+        _check_shapes(report, name, allows_misshapen_heads)
         model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
         return (model, report) if wants_report else model
 
@@ -415,27 +421,36 @@ def _initialize_token_encoder(encoder: ElmoTokenEncoder) -> None:
         initialization.zeros_(encoder.projection.bias)
 
 
-def _check_report(report: dict[str, Any], name: str, allows_misshapen_heads: bool) -> None:
-    """Refuse a checkpoint whose tensors are not those that its configuration asks for."""
-    shapes = {
-        key: f"{key} {tuple(got)} for {tuple(want)}" for key, got, want in report["mismatched_keys"]
-    }
+def _is_of_bilm(key: str) -> bool:
+    return key.removeprefix("elmo.").startswith(BILM_PREFIXES)
+
+
+def _check_keys(report: dict[str, Any], name: str) -> None:
+    """Refuse a checkpoint that has not the very tensors of the biLM."""
     for problem, keys in (
         ("misses", report["missing_keys"]),
         ("has surplus", report["unexpected_keys"]),
-        ("has misshapen", shapes),
     ):
-        wrong = [
-            shapes.get(key, key)
-            for key in sorted(keys)
-            if key.removeprefix("elmo.").startswith(BILM_PREFIXES)
-            or (key in shapes and not allows_misshapen_heads)
-        ]
+        wrong = sorted(filter(_is_of_bilm, keys))
         if wrong:
             raise ValueError(
-                f"The checkpoint {name!r} {problem} tensors: {', '.join(wrong)}. "
-                "Its weights do not fit its config.json."
+                f"The checkpoint {name!r} {problem} tensors: {', '.join(wrong)}. Its weights do "
+                "not fit its config.json."
             )
+
+
+def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: bool) -> None:
+    """Refuse a checkpoint of which a tensor has another shape than its configuration asks for."""
+    wrong = [
+        f"{key} {tuple(got)} for {tuple(want)}"
+        for key, got, want in sorted(report["mismatched_keys"])
+        if _is_of_bilm(key) or not allows_misshapen_heads
+    ]
+    if wrong:
+        raise RuntimeError(
+            f"The checkpoint {name!r} has misshapen tensors: {', '.join(wrong)}. Its weights do "
+            "not fit its config.json. (ignore_mismatched_sizes=True draws a new head.)"
+        )
 
 
 class ElmoModel(ElmoPreTrainedModel):
@@ -456,6 +471,11 @@ class ElmoModel(ElmoPreTrainedModel):
         """Return the table that the first ids index: characters, or words if there are none."""
         encoder = self.token_encoder
         return encoder.char_embedding if self.config.char_embedding_size else encoder.word_embedding
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the table that the first ids index."""
+        name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
+        setattr(self.token_encoder, name, value)
 
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         """Encode words, each on its own, equal ones once.
@@ -561,6 +581,10 @@ class ElmoModel(ElmoPreTrainedModel):
             None if input_ids is None else input_ids[mask],
             None if word_input_ids is None else word_input_ids[mask],
         )
+        # The LSTMs read hidden_states[0] itself, so that its gradient can be asked for.
+        words = words.repeat(1, 2 if self.config.bidirectional else 1)  # (words, hidden_size)
+        first = _lay_out(words, mask.shape, *mask.nonzero(as_tuple=True))
+        words = first[mask][:, : self.config.projection_size]
         table = torch.cat([self.encode_boundaries(), words])
         order, batch_sizes, entries, rows, columns = _pack(mask)
         if state is not None:
@@ -573,10 +597,9 @@ class ElmoModel(ElmoPreTrainedModel):
             is_word = entries >= 2
             rows, columns = rows[is_word], columns[is_word] - 1
             layers = [layer[is_word] for layer in layers]
-        hidden_states = tuple(
-            layer.new_zeros(*mask.shape, layer.shape[-1]).index_put((rows, columns), layer)
-            for layer in layers
-        )
+        hidden_states = tuple(_lay_out(layer, mask.shape, rows, columns) for layer in layers)
+        if not keep_sentence_boundaries:
+            hidden_states = (first, *hidden_states[1:])
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return ElmoModelOutput(
@@ -670,6 +693,11 @@ def _pack(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]:
     step_rows = order[flat[:, 1]]
     step = (step_rows, flat[:, 0])
     return order, batch_sizes, entries[step], step_rows, columns[step]
+
+
+def _lay_out(packed: Tensor, shape: Sequence[int], rows: Tensor, columns: Tensor) -> Tensor:
+    """Put vectors `(steps, width)` in their places, zeros elsewhere: `(batch, tokens, width)`."""
+    return packed.new_zeros(*shape, packed.shape[-1]).index_put((rows, columns), packed)
 
 
 def _reorder_state(state: ElmoState, order: Tensor, batch: int) -> ElmoState:

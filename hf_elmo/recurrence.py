@@ -6,15 +6,14 @@ rows are sorted by length, so that the rows alive at a step are always the first
     inputs = [step 0 of rows 0, 1, 2; step 1 of rows 0, 1; step 2 of row 0], batch_sizes = [3, 2, 1]
 """
 
-import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
 
@@ -52,7 +51,7 @@ def lstm_step(
     return output, cell
 
 
-class ElmoLstm(nn.Module):
+class ElmoLstm(GradientCheckpointingLayer):
     """One layer of one direction of the biLM, its rows of gates in the order i, f, o, j."""
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -109,13 +108,10 @@ class ElmoLstm(nn.Module):
 class ElmoLstmStack(nn.Module):
     """All layers of one direction, with dropout before and residuals around them."""
 
-    _gradient_checkpointing_func: Callable[..., Any]  # set by transformers
-
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList(ElmoLstm(config) for _ in range(config.num_hidden_layers))
-        self.gradient_checkpointing = False
 
     def forward(
         self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False
@@ -138,12 +134,8 @@ class ElmoLstmStack(nn.Module):
         states: list[State] = []
         for number, layer in enumerate(self.layers):
             inputs = F.dropout(inputs, self.config.dropout, self.training)
-            run: Callable[..., Any] = functools.partial(layer, reverse=reverse)
-            if self.gradient_checkpointing and self.training:
-                run = functools.partial(self._gradient_checkpointing_func, run)
-            layer_output, layer_state = run(
-                inputs, batch_sizes, (state[0][number], state[1][number])
-            )
+            layer_state = state[0][number], state[1][number]
+            layer_output, layer_state = layer(inputs, batch_sizes, layer_state, reverse=reverse)
             if self.config.use_residual and number > 0:
                 layer_output = layer_output + inputs
             outputs.append(layer_output)

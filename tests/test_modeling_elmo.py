@@ -270,6 +270,8 @@ def test_loading_the_bilm_is_strict(
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=message):
         ElmoModel.from_pretrained(tmp_path)
+    _, report = ElmoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert len(report["missing_keys"]) + len(report["unexpected_keys"]) == 1
 
 
 def test_a_misshapen_tensor_is_named(tiny_model: ElmoModel, tmp_path: Path) -> None:
@@ -277,8 +279,11 @@ def test_a_misshapen_tensor_is_named(tiny_model: ElmoModel, tmp_path: Path) -> N
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["forward_lstm.layers.0.bias"] = tensors["forward_lstm.layers.0.bias"][:-1].clone()
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"forward_lstm\.layers\.0\.bias \(63,\) for \(64,\)"):
-        ElmoModel.from_pretrained(tmp_path)
+    for options in ({}, {"ignore_mismatched_sizes": True}, {"output_loading_info": True}):
+        with pytest.raises(
+            RuntimeError, match=r"forward_lstm\.layers\.0\.bias \(63,\) for \(64,\)"
+        ):
+            ElmoModel.from_pretrained(tmp_path, **options)
 
 
 def test_mix_is_a_softmax_weighted_sum() -> None:
@@ -671,7 +676,9 @@ def test_a_misshapen_head_is_an_error_unless_allowed(
     tiny_config: ElmoConfig, tmp_path: Path
 ) -> None:
     make_classifier(ElmoForTokenClassification, tiny_config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"misshapen tensors: classifier\.bias \(3,\) for \(7,\)"):
+    with pytest.raises(
+        RuntimeError, match=r"misshapen tensors: classifier\.bias \(3,\) for \(7,\)"
+    ):
         ElmoForTokenClassification.from_pretrained(tmp_path, num_labels=7)
     model = ElmoForTokenClassification.from_pretrained(
         tmp_path, num_labels=7, ignore_mismatched_sizes=True
@@ -696,3 +703,33 @@ def test_auto_classes_know_the_models(
     assert type(AutoConfig.from_pretrained(tmp_path)) is ElmoConfig
     assert type(auto.from_pretrained(tmp_path)) is expected
     assert type(auto.from_config(config)) is expected
+
+
+def test_first_hidden_state_is_what_the_lstms_read(tiny_model: ElmoModel) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES)
+    out = tiny_model(ids, mask, output_hidden_states=True)
+    out.hidden_states[0].retain_grad()
+    out.last_hidden_state[0, 0].sum().backward()
+    gradient = out.hidden_states[0].grad
+    assert gradient[0].abs().sum(-1).all()  # both directions: from every word of the sentence
+    assert gradient[1:].abs().sum() == 0
+
+
+def test_gradient_checkpointing_changes_no_gradient_of_a_head(tiny_config: ElmoConfig) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        model = make_classifier(
+            ElmoForTokenClassification, tiny_config, freeze_bilm=False, dropout=0.0
+        )
+        model.dropout.p = 0.0
+        if checkpointing:
+            model.activation_checkpointing_enable()
+        model.train()(*make_batch(tiny_config, SENTENCES)).logits.sum().backward()
+        gradients.append({name: value.grad for name, value in model.named_parameters()})
+    assert_close(gradients[0], gradients[1])
+
+
+def test_input_embeddings_are_the_table_of_characters(tiny_model: ElmoModel) -> None:
+    table = torch.nn.Embedding(10, 4)
+    tiny_model.set_input_embeddings(table)
+    assert tiny_model.get_input_embeddings() is tiny_model.token_encoder.char_embedding is table
