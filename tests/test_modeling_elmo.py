@@ -733,3 +733,25 @@ def test_input_embeddings_are_the_table_of_characters(tiny_model: ElmoModel) -> 
     table = torch.nn.Embedding(10, 4)
     tiny_model.set_input_embeddings(table)
     assert tiny_model.get_input_embeddings() is tiny_model.token_encoder.char_embedding is table
+
+
+@pytest.mark.parametrize(
+    ("head", "changes", "labels"),
+    [
+        (ElmoForTokenClassification, {}, torch.ones(5, 6, dtype=torch.long)),
+        (ElmoForSequenceClassification, {}, torch.tensor([0, 2, 1, 0, 2])),
+        (ElmoForSequenceClassification, {}, torch.tensor([[1.0, 0, 1]] * 5)),
+        (ElmoForSequenceClassification, {"num_labels": 1}, torch.tensor([0.5, -1, 2, 0, 1])),
+    ],
+)
+def test_losses_are_divided_by_the_number_of_labels_that_is_given(
+    tiny_config: ElmoConfig,
+    head: type[ElmoPreTrainedModel],
+    changes: dict[str, int],
+    labels: torch.Tensor,
+) -> None:
+    model = make_classifier(head, tiny_config, **changes)
+    batch = make_batch(tiny_config, SENTENCES)
+    mean = model(*batch, labels=labels).loss
+    loss = model(*batch, labels=labels, num_items_in_batch=torch.tensor(4 * labels.numel())).loss
+    assert_close(loss, mean / 4)
