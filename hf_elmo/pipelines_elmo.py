@@ -1,0 +1,70 @@
+"""The token-classification pipeline, for a tokenizer of which a word is a row of ids."""
+
+from typing import Any
+
+from transformers import TokenClassificationPipeline
+from transformers.pipelines.token_classification import AggregationStrategy
+
+
+class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
+    """Tag the words of texts, or of lists of words.
+
+    The stock pipeline reads one id a token; here a token is a word, and a row of character ids. All
+    else is the stock pipeline's: entities, their spans, `aggregation_strategy` ("simple" is enough,
+    as no word is ever split), batches.
+
+        pipe = pipeline("token-classification", model=..., tokenizer=...,
+                        pipeline_class=ElmoTokenClassificationPipeline)
+        pipe("The bank raised its rates.")
+        pipe(["The", "bank", "raised", "its", "rates", "."], is_split_into_words=True)
+
+    It needs a model that reads characters.
+    """
+
+    def gather_pre_entities(
+        self,
+        sentence: str,
+        input_ids: Any,
+        scores: Any,
+        offset_mapping: Any,
+        special_tokens_mask: Any,
+        aggregation_strategy: AggregationStrategy,
+        word_ids: list[int | None] | None = None,
+        word_to_chars_map: list[tuple[int, int]] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Say of each word what it is, where it stands and how likely its labels are.
+
+        Args:
+            sentence: The text, or the words joined by the delimiter.
+            input_ids: Character ids, shape `(tokens, characters)`; not used.
+            scores: Probabilities, shape `(tokens, num_labels)`.
+            offset_mapping: Start and end of each word: in the text, or in the word itself if the
+                words were given, shape `(tokens, 2)`.
+            special_tokens_mask: 1 where a row is padding, shape `(tokens,)`.
+            aggregation_strategy: Not used, since no word is split.
+            word_ids: The number of each row's word, if the words were given.
+            word_to_chars_map: Where each of those words stands in `sentence`.
+
+        Returns:
+            For each word its `word`, `scores`, `start`, `end`, `index` and `is_subword`.
+        """
+        entities = []
+        for row, token_scores in enumerate(scores):
+            if special_tokens_mask[row]:
+                continue
+            start, end = (int(place) for place in offset_mapping[row])
+            word_id = None if word_ids is None else word_ids[row]
+            if word_id is not None and word_to_chars_map is not None:
+                shift = word_to_chars_map[word_id][0]
+                start, end = start + shift, end + shift
+            entities.append(
+                {
+                    "word": sentence[start:end],
+                    "scores": token_scores,
+                    "start": start,
+                    "end": end,
+                    "index": row,
+                    "is_subword": False,
+                }
+            )
+        return entities
