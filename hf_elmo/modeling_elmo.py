@@ -4,17 +4,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from huggingface_hub import CommitInfo, HfApi
 from torch import Tensor, nn
 from transformers import PreTrainedModel, initialization
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
+from .model_card import make_model_card
 from .recurrence import ElmoLstm, ElmoLstmStack, run_stacks
 from .word_cache import WordCache
 
@@ -22,6 +26,8 @@ from .word_cache import WordCache
 SENTENCE_START_LABEL = 0
 SENTENCE_END_LABEL = 1
 IGNORED_LABEL = -100  # torch's cross entropy and all of transformers
+
+CARD_FILE = "README.md"  # the Hub's name for a model card
 
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
@@ -395,6 +401,80 @@ class ElmoPreTrainedModel(PreTrainedModel):
         _check_shapes(report, name, allows_misshapen_heads)
         model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
         return (model, report) if wants_report else model
+
+    def save_pretrained(  # type: ignore[override]  # the rest is passed through
+        self,
+        save_directory: str | PathLike[str],
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        push_to_hub: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Save as `PreTrainedModel.save_pretrained` does, and a model card where there is none."""
+        hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
+        hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
+        super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        card = Path(save_directory) / CARD_FILE
+        if is_main_process and not card.exists():
+            name = card.resolve().parent.name
+            card.write_text(make_model_card(self.config, name=name), encoding="utf-8")
+        if is_main_process and push_to_hub:
+            hub_options.setdefault("repo_id", card.resolve().parent.name)
+            self.push_to_hub(**hub_options, token=kwargs.get("token"))
+
+    def push_to_hub(  # type: ignore[override]  # the base class takes anything
+        self,
+        repo_id: str,
+        *,
+        license: str | None = None,  # noqa: A002 (the metadata's own name)
+        language: str | Sequence[str] | None = None,
+        tags: Sequence[str] = (),
+        commit_message: str = "Upload model",
+        commit_description: str | None = None,
+        private: bool | None = None,
+        token: bool | str | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+        max_shard_size: int | str = "50GB",
+    ) -> CommitInfo:
+        """Upload the model to the Hub, with a model card unless the repository has one.
+
+        Args:
+            repo_id: Name of the repository; it is made if need be.
+            license: See `make_model_card`.
+            language: See `make_model_card`.
+            tags: See `make_model_card`.
+            commit_message: First line of the commit's message.
+            commit_description: The rest of it.
+            private: Whether a new repository is private; None = as its owner has set.
+            token: As for every call of the Hub; None = the stored one.
+            revision: Branch to write to.
+            create_pr: Whether to open a pull request instead.
+            max_shard_size: Largest size of a file of weights.
+
+        Returns:
+            What the Hub says of the commit.
+        """
+        hub = HfApi(token=token)
+        repo_id = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None and not revision.startswith("refs/"):
+            hub.create_branch(repo_id, branch=revision, exist_ok=True)
+        has_card = hub.file_exists(repo_id, CARD_FILE, revision=revision)
+        with TemporaryDirectory() as folder:
+            card = make_model_card(
+                self.config, name=repo_id, license=license, language=language, tags=tags
+            )
+            (Path(folder) / CARD_FILE).write_text(card, encoding="utf-8")
+            self.save_pretrained(folder, max_shard_size=max_shard_size)
+            return hub.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                ignore_patterns=[CARD_FILE] if has_card else None,
+                commit_message=commit_message,
+                commit_description=commit_description,
+                revision=revision,
+                create_pr=create_pr,
+            )
 
     def _freeze_bilm(self) -> None:
         """Leave the biLM's weights untrained, if this class does and the configuration says so."""

@@ -1,0 +1,169 @@
+"""The model card, and what saving and pushing do with it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoPreTrainedModel,
+    ElmoTokenizer,
+    modeling_elmo,
+)
+from hf_elmo.model_card import count_parameters, make_model_card
+
+
+def test_metadata_says_what_is_known(tiny_config: ElmoConfig) -> None:
+    card = make_model_card(tiny_config, license="cc-by-4.0", language="no", tags=["news"])
+    assert ModelCard(card).data.to_dict() == {
+        "language": ["no"],  # Norwegian, which YAML would take for a "false"
+        "license": "cc-by-4.0",
+        "library_name": "transformers",
+        "pipeline_tag": "feature-extraction",
+        "tags": ["elmo", "spacy", "news"],
+    }
+
+
+def test_licence_and_language_are_never_assumed(tiny_config: ElmoConfig) -> None:
+    card = make_model_card(tiny_config)
+    assert not {"license", "language"} & ModelCard(card).data.to_dict().keys()
+    assert "Not stated" in card
+
+
+def test_card_has_every_section(tiny_config: ElmoConfig) -> None:
+    sections = [
+        line for line in make_model_card(tiny_config).splitlines() if line.startswith("## ")
+    ]
+    names = ["Use", "Sizes", "Training", "Limits", "Licence", "Citation"]
+    assert sections == [f"## {name}" for name in names]
+
+
+def test_card_says_where_the_weights_come_from(tiny_config: ElmoConfig) -> None:
+    card = make_model_card(tiny_config, source="From TF.", files=[("weights.hdf5", "ab12")])
+    assert "From TF.\n- `weights.hdf5`, SHA-256 `ab12`\n" in card
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bidirectional": False, "hidden_size": None},
+        {"use_cell_projection": False, "cell_size": 8},
+        {"use_token_projection": False, "projection_size": 28, "hidden_size": 56},
+        {"num_hidden_layers": 3, "num_highway_layers": 0},
+        {
+            "word_vocab_size": 10,
+            "word_embedding_size": 5,
+            "sentence_start_word_id": 1,
+            "sentence_end_word_id": 2,
+        },
+        {
+            "char_embedding_size": 0,
+            "word_vocab_size": 10,
+            "word_embedding_size": 5,
+            "sentence_start_word_id": 1,
+            "sentence_end_word_id": 2,
+        },
+    ],
+)
+def test_parameters_are_counted_as_in_the_model(
+    tiny_config: ElmoConfig, changes: dict[str, Any]
+) -> None:
+    config = ElmoConfig(**{**tiny_config.to_dict(), **changes})
+    number = count_parameters(config)
+    assert number == ElmoModel(config).num_parameters()
+    assert f"| Parameters of the biLM | {number:,} |" in make_model_card(config)
+
+
+@pytest.mark.parametrize(
+    ("head", "shape"),
+    [
+        (ElmoModel, "out.elmo: (2, 5, 16)"),
+        (ElmoForTokenClassification, "out.logits: (2, 5, 2)"),
+        (ElmoForSequenceClassification, "out.logits: (2, 2)"),
+    ],
+)
+def test_the_cards_example_runs(
+    tiny_config: ElmoConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    head: type[ElmoPreTrainedModel],
+    shape: str,
+) -> None:
+    head(tiny_config).save_pretrained(tmp_path / "my-model")
+    ElmoTokenizer().save_pretrained(tmp_path / "my-model")
+    card = (tmp_path / "my-model" / "README.md").read_text(encoding="utf-8")
+    example = card.split("```python\n")[1].split("```")[0]
+    assert example.rstrip().splitlines()[-1].split("#")[1].strip().startswith(shape)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    name, size = shape.removeprefix("out.").split(": ")
+    assert str(tuple(names["out"][name].shape)) == size
+
+
+def test_saving_keeps_a_card_that_is_there(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("Mine.")
+    tiny_model.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "Mine."
+
+
+class FakeHub:
+    """A Hub that notes what is uploaded."""
+
+    has_card = False
+    calls: list[dict[str, Any]]
+
+    def __init__(self, token: str | None = None) -> None:
+        pass
+
+    def create_repo(self, repo_id: str, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(repo_id=f"someone/{repo_id}")
+
+    def file_exists(self, repo_id: str, name: str, **_: Any) -> bool:
+        return self.has_card
+
+    def upload_folder(self, **options: Any) -> str:
+        folder = Path(options["folder_path"])
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        for pattern in options["ignore_patterns"] or ():
+            del files[pattern]
+        self.calls.append({**options, "files": files})
+        return "done"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> type[FakeHub]:
+    FakeHub.calls, FakeHub.has_card = [], False
+    monkeypatch.setattr(modeling_elmo, "HfApi", FakeHub)
+    return FakeHub
+
+
+def test_pushing_uploads_weights_and_card(tiny_model: ElmoModel, hub: type[FakeHub]) -> None:
+    assert tiny_model.push_to_hub("my-model", license="mit", commit_message="Hello") == "done"
+    (call,) = hub.calls
+    assert set(call["files"]) == {"config.json", "model.safetensors", "README.md"}
+    assert call["repo_id"] == "someone/my-model"
+    assert call["commit_message"] == "Hello"
+    card = ModelCard(call["files"]["README.md"].decode())
+    assert card.data.license == "mit"
+    assert 'from_pretrained("someone/my-model")' in card.text
+
+
+def test_pushing_keeps_a_card_that_is_there(tiny_model: ElmoModel, hub: type[FakeHub]) -> None:
+    hub.has_card = True
+    tiny_model.push_to_hub("my-model")
+    assert set(hub.calls[0]["files"]) == {"config.json", "model.safetensors"}
+
+
+def test_saving_can_push(tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True)
+    tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True, repo_id="other")
+    assert [call["repo_id"] for call in hub.calls] == ["someone/saved", "someone/other"]
+    assert (tmp_path / "saved" / "model.safetensors").exists()
