@@ -149,7 +149,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         shim = get_shim(model)
         shim.store_weights = store_weights
         if device is not None:
-            shim.device = torch.device(device)
+            shim.device = _find_device(device)
         self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
         register_extensions()
 
@@ -338,6 +338,15 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
 
 def _unpickle(kind: type[Elmo]) -> Elmo:
     return kind.__new__(kind)
+
+
+def _find_device(name: str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected device 'cpu', 'cuda:0' or the like, or None, got {name!r}."
+        ) from error
 
 
 def _gather(stream: Iterable[Doc], num_docs: int, num_words: int) -> Iterator[list[Doc]]:

@@ -14,8 +14,7 @@ import torch
 from thinc.api import Optimizer, Shim, get_torch_default_device, torch2xp, xp2torch
 
 if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transformers must not come too
-    from hf_elmo import ElmoModel
-    from hf_elmo.tokenization_elmo import ElmoTokenizer
+    from hf_elmo import ElmoModel, ElmoTokenizer
 
 SOURCE_FILE = "source.json"  # stands in for the weights where they are not stored
 WEIGHTS_FILE = "model.safetensors"
@@ -173,8 +172,7 @@ def _resolve_name(name: str) -> str:
 
 
 def _load_pretrained(name: str, revision: str | None, device: torch.device) -> Bilm:
-    from hf_elmo import ElmoModel
-    from hf_elmo.tokenization_elmo import ElmoTokenizer
+    from hf_elmo import ElmoModel, ElmoTokenizer
 
     source = _resolve_name(name)
     _check_is_elmo(name, source, revision)

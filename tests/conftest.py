@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import spacy
 import torch
+from spacy.language import Language
 
-from hf_elmo import ElmoConfig, ElmoModel
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +42,18 @@ def tiny_model(tiny_config: ElmoConfig) -> ElmoModel:
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     return model
+
+
+@pytest.fixture
+def tiny_folder(tiny_model: ElmoModel, tmp_path: Path) -> Path:
+    """That biLM with a tokenizer in a folder, as `save_pretrained` writes them."""
+    folder = tmp_path / "tiny-elmo"
+    tiny_model.save_pretrained(folder)
+    ElmoTokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def nlp() -> Language:
+    """An empty English pipeline."""
+    return spacy.blank("en")

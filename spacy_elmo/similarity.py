@@ -1,0 +1,45 @@
+"""Similarity in context, for those who ask for it: by default, equal words are equal to spaCy."""
+
+import math
+
+from spacy.language import Language
+from spacy.tokens import Doc, Span, Token
+
+
+@Language.component("elmo_similarity")
+def add_similarity_hooks(doc: Doc) -> Doc:
+    """Let `similarity` of a doc, its spans and its tokens compare ELMo's vectors.
+
+    spaCy takes equal words to be equal, so that both "bank"s of "the river bank by the bank" would
+    have a similarity of 1. It does not store hooks, nor pass them between processes: for docs from
+    `nlp.pipe(n_process=2)` or from disk, call this function.
+
+    Args:
+        doc: A doc that the `elmo` component has seen.
+
+    Returns:
+        The same doc.
+    """
+    for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
+        hooks["similarity"] = measure_similarity
+    return doc
+
+
+def measure_similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
+    """Give the cosine of the angle between two vectors in context, 0 if one of them is zero.
+
+    Args:
+        one: A doc, span or token; a longer one has the mean vector of its words.
+        other: Likewise.
+
+    Raises:
+        TypeError: If the other is a lexeme, which has no context.
+    """
+    if not isinstance(other, Doc | Span | Token):
+        raise TypeError(
+            f"Expected a doc, span or token to compare with, got a {type(other).__name__}: "
+            "a word without a sentence has no vector in context."
+        )
+    a, b = one._.elmo, other._.elmo
+    norm = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / norm if norm else 0.0
