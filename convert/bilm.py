@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -18,7 +19,10 @@ from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 
 Shape = tuple[int, ...]
 
-DEFAULT_MAX_CHARACTERS = 50  # of all published models
+# Of all published models.
+DEFAULT_MAX_CHARACTERS = 50
+DEFAULT_ACTIVATION = "relu"
+DEFAULT_CLIP = 3
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 SKIPPED_LINE = "!!!MAXTERMID"  # bilm/data.py, Vocabulary: a line that is no word
 
@@ -155,6 +159,50 @@ def _character_values(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def guess_options(
+    *,
+    projection_size: int,
+    cell_size: int,
+    num_layers: int,
+    bidirectional: bool = True,
+    char_embedding_size: int = 0,
+    filters: Iterable[tuple[int, int]] = (),
+    num_highways: int = 0,
+) -> dict[str, Any]:
+    """Make the options of a biLM of which only the weights, and so the sizes, are there.
+
+    The rest, which no weight tells, is as in all published models.
+    """
+    lstm = {
+        "projection_dim": projection_size,
+        "dim": cell_size,
+        "n_layers": num_layers,
+        "cell_clip": DEFAULT_CLIP,
+        "proj_clip": DEFAULT_CLIP,
+        "use_skip_connections": True,
+    }
+    options: dict[str, Any] = {"bidirectional": bidirectional, "lstm": lstm}
+    if char_embedding_size:
+        options["char_cnn"] = {
+            "activation": DEFAULT_ACTIVATION,
+            "embedding": {"dim": char_embedding_size},
+            "filters": [list(pair) for pair in filters],
+            "n_highway": num_highways,
+            "max_characters_per_token": DEFAULT_MAX_CHARACTERS,
+        }
+    return options
+
+
+def warn_of_guess(source: Path) -> None:
+    """Say what was guessed."""
+    warnings.warn(
+        f"{source}: found no options of it; took {DEFAULT_ACTIVATION}, clips of {DEFAULT_CLIP}, "
+        f"skip connections and {DEFAULT_MAX_CHARACTERS} characters a word, as of all published "
+        "models. Name others with --options.",
+        stacklevel=2,
+    )
+
+
 def make_options(config: ElmoConfig) -> dict[str, Any]:
     """Give the options with which bilm-tf and AllenNLP build this biLM.
 
@@ -222,11 +270,12 @@ def _missing_features(config: ElmoConfig) -> Iterator[str]:
 
 # A cell is named by whether it is alone in its direction and its direction alone in the model:
 # RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, RNN_0/RNN/LSTMCell/W_0, rnn/LSTMCell/kernel; in
-# TensorFlow's checkpoints RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel. The first, the only
-# one that bilm-tf and AllenNLP read, is the standard name here.
+# TensorFlow's checkpoints RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel, in its modules
+# RNN_0/RNN/MultiRNNCell/Cell0/rnn/lstm_cell/kernel. The first, the only one that bilm-tf and
+# AllenNLP read, is the standard name here.
 CELL_NAME = re.compile(
     r"(?:RNN_(?P<direction>[01])/)?(?:RNN|rnn)/"
-    r"(?:(?:MultiRNNCell/Cell|multi_rnn_cell/cell_)(?P<layer>\d{1,4})/)?"
+    r"(?:(?:MultiRNNCell/Cell|multi_rnn_cell/cell_)(?P<layer>\d{1,4})/)?(?:rnn/)?"
     r"(?:LSTMCell|lstm_cell)/(?P<variable>W_0|kernel|B|bias|W_P_0|projection/kernel)"
 )
 CELL_VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}

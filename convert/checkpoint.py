@@ -1,9 +1,10 @@
 """The common layout between formats: a configuration, tensors by name, vocabularies."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,21 @@ class Sources:
 
 
 @dataclass(frozen=True)
+class Mix:
+    """A scalar mix that a task learned: `gamma * sum_j softmax(weights)_j * layer_j`.
+
+    Attributes:
+        weights: A number for the word vectors and for each LSTM layer, before the softmax.
+        gamma: Factor of the sum.
+        layer_norm: Whether the layers are normalised first, over the whole batch.
+    """
+
+    weights: tuple[float, ...]
+    gamma: float
+    layer_norm: bool = False
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A biLM on its way from one format to another; its tensors are read while it is open.
 
@@ -81,6 +97,7 @@ class Checkpoint:
         target_words: Word of each row of the softmax.
         tokenizer: Arguments of `ElmoTokenizer` that neither configuration nor vocabularies tell,
             such as `unknown="<oov>"`.
+        mixes: Scalar mixes that tasks learned, by name.
         left_out: What the source holds and the common layout does not, a line each.
     """
 
@@ -91,7 +108,30 @@ class Checkpoint:
     characters: tuple[str, ...] | None = None
     target_words: tuple[str, ...] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    mixes: Mapping[str, Mix] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+
+
+def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
+    """Add the mixes that tasks learned; where there is only one, configure it.
+
+    Raises:
+        ConversionError: If a mix does not fit the biLM.
+    """
+    num_layers = checkpoint.config.num_mixed_layers
+    for name, mix in mixes.items():
+        if len(mix.weights) != num_layers:
+            raise ConversionError(
+                f"{name}: expected weights of {num_layers} layers, got {len(mix.weights)}."
+            )
+        if not all(map(isfinite, (*mix.weights, mix.gamma))):
+            raise ConversionError(f"{name}: expected finite numbers, got {mix}.")
+    config = copy.deepcopy(checkpoint.config)
+    if len(mixes) == 1:
+        (mix,) = mixes.values()
+        config.mix_weights, config.mix_gamma = list(mix.weights), mix.gamma
+        config.mix_layer_norm = "batch" if mix.layer_norm else "none"
+    return replace(checkpoint, config=config, mixes=mixes)
 
 
 @dataclass(frozen=True)

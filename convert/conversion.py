@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from convert import bilm_hdf5, hf_folder
+from convert import bilm_hdf5, hf_folder, many_langs, tensorflow
 from convert.checkpoint import (
     NUMBER_SIZES,
     Checkpoint,
@@ -30,7 +30,8 @@ from convert.checkpoint import (
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
-FORMATS = (hf_folder.FORMAT, bilm_hdf5.FORMAT)  # the first that recognises a source opens it
+# The first that recognises a source opens it.
+FORMATS = (hf_folder.FORMAT, bilm_hdf5.FORMAT, tensorflow.FORMAT, many_langs.FORMAT)
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,12 @@ def find_reader(path: Path) -> Format:
     Raises:
         ConversionError: If it is of none, saying what it is.
     """
-    if not path.exists():
-        raise ConversionError(f"{path}: expected a checkpoint, found no such file or folder.")
     readers = [candidate for candidate in FORMATS if candidate.is_readable]
     for candidate in readers:
         if candidate.recognises(path):
             return candidate
+    if not path.exists():
+        raise ConversionError(f"{path}: expected a checkpoint, found no such file or folder.")
     kind = "a folder" if path.is_dir() else "a file"
     known = "".join(f"\n- {candidate.description}" for candidate in readers)
     raise ConversionError(f"{path}: is {kind} of no format that is known here:{known}")
