@@ -131,7 +131,9 @@ class ElmoTokenEncoder(nn.Module):
         super().__init__()
         self.config = config
         if config.char_embedding_size:
-            self.char_embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_size)
+            self.char_embedding = nn.Embedding(
+                config.char_vocab_size, config.char_embedding_size, padding_idx=0
+            )
         self.char_convolutions: Sequence[nn.Conv1d] = nn.ModuleList(  # type: ignore[assignment]  # as iterated
             nn.Conv1d(config.char_embedding_size, number, width)
             for width, number in config.char_filters or []
@@ -139,7 +141,9 @@ class ElmoTokenEncoder(nn.Module):
         num_highways = config.num_highway_layers if config.num_filters else 0
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(num_highways))
         if config.word_embedding_size:
-            self.word_embedding = nn.Embedding(config.word_vocab_size, config.word_embedding_size)
+            self.word_embedding = nn.Embedding(
+                config.word_vocab_size, config.word_embedding_size, padding_idx=0
+            )
         if config.use_token_projection:
             width = config.word_embedding_size + config.num_filters
             self.projection = nn.Linear(width, config.projection_size)
@@ -343,6 +347,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
+    _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
     _supports_context_parallel = False
     _freezes_bilm = False  # whether `freeze_bilm` of the configuration means this class
 
@@ -482,10 +487,17 @@ class ElmoPreTrainedModel(PreTrainedModel):
             self.base_model.requires_grad_(False)
 
 
+def _initialize_table(table: Tensor) -> None:
+    """Draw the rows of an embedding; the row 0, "no token", is zero."""
+    initialization.uniform_(table, -1.0, 1.0)
+    if not getattr(table, "_is_hf_initialized", False):  # a slice would not know
+        initialization.zeros_(table[0])
+
+
 def _initialize_token_encoder(encoder: ElmoTokenEncoder) -> None:
     config = encoder.config
     if config.char_embedding_size:
-        initialization.uniform_(encoder.char_embedding.weight, -1.0, 1.0)
+        _initialize_table(encoder.char_embedding.weight)
     for (width, _), layer in zip(config.char_filters or [], encoder.char_convolutions, strict=True):
         if config.char_activation == "relu":
             initialization.uniform_(layer.weight, -0.05, 0.05)
@@ -494,7 +506,7 @@ def _initialize_token_encoder(encoder: ElmoTokenEncoder) -> None:
             initialization.normal_(layer.weight, std=deviation)
         initialization.constant_(cast(Tensor, layer.bias), 0.0)
     if config.word_embedding_size:
-        initialization.uniform_(encoder.word_embedding.weight, -1.0, 1.0)
+        _initialize_table(encoder.word_embedding.weight)
     if config.use_token_projection:
         deviation = encoder.projection.in_features**-0.5
         initialization.normal_(encoder.projection.weight, std=deviation)

@@ -755,3 +755,11 @@ def test_losses_are_divided_by_the_number_of_labels_that_is_given(
     mean = model(*batch, labels=labels).loss
     loss = model(*batch, labels=labels, num_items_in_batch=torch.tensor(4 * labels.numel())).loss
     assert_close(loss, mean / 4)
+
+
+def test_the_row_of_no_token_is_zero_and_stays_so(tiny_config: ElmoConfig) -> None:
+    model = ElmoModel(tiny_config)
+    table = model.token_encoder.char_embedding.weight
+    assert table[0].abs().sum() == 0
+    model.token_encoder(torch.zeros(1, 50, dtype=torch.long), None).sum().backward()
+    assert table.grad[0].abs().sum() == 0
