@@ -10,6 +10,7 @@ from transformers import (
 )
 
 from .configuration_elmo import ElmoConfig
+from .model_card import make_model_card
 from .modeling_elmo import (
     ElmoForPreTraining,
     ElmoForPreTrainingOutput,
@@ -21,6 +22,7 @@ from .modeling_elmo import (
     ElmoScalarMix,
     ElmoState,
 )
+from .remote_code import include_code
 from .tokenization_elmo import ElmoTokenizer
 
 __all__ = [
@@ -35,6 +37,8 @@ __all__ = [
     "ElmoScalarMix",
     "ElmoState",
     "ElmoTokenizer",
+    "include_code",
+    "make_model_card",
 ]
 
 AutoConfig.register(ElmoConfig.model_type, ElmoConfig, exist_ok=True)

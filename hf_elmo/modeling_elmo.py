@@ -405,6 +405,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
             _check_keys(report, name)
         _check_shapes(report, name, allows_misshapen_heads)
         model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
+        if not cls.is_remote_code():
+            vars(model.config).pop("auto_map", None)  # names files that saving would not write
         return (model, report) if wants_report else model
 
     def save_pretrained(  # type: ignore[override]  # the rest is passed through

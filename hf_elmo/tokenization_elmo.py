@@ -228,6 +228,7 @@ class ElmoTokenizer(PythonBackend):
         self.map_boundary_words = map_boundary_words
         self.word_pattern = word_pattern
         saved = dict(vars(self))  # `save_pretrained` writes what the base class is given
+        kwargs.pop("auto_map", None)  # names files that saving would not write
         super().__init__(**saved, pad_token=pad_token, **kwargs)  # type: ignore[no-untyped-call]
 
         self.char_vocab = None if char_vocab is None else list(char_vocab)

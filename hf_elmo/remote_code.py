@@ -1,0 +1,54 @@
+"""The code beside the weights, for readers who have transformers but not this package."""
+
+import json
+import shutil
+from os import PathLike
+from pathlib import Path
+
+from transformers.dynamic_module_utils import get_relative_import_files
+
+# What each Auto class loads with `trust_remote_code=True`. All heads must stand here: a head can be
+# loaded from any other's weights.
+MODEL_AUTO_MAP = {
+    "AutoConfig": "configuration_elmo.ElmoConfig",
+    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
+    "AutoModelForSequenceClassification": "modeling_elmo.ElmoForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
+}
+TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}  # slow, fast
+MODULES = ("modeling_elmo.py", "tokenization_elmo.py", "pipelines_elmo.py")
+
+
+def include_code(folder: str | PathLike[str]) -> None:
+    """Make a folder with a saved model, a tokenizer or both load without this package.
+
+    Copies the modules that they need into the folder and names them in its configuration files, so
+    that `AutoModel.from_pretrained(folder, trust_remote_code=True)` finds them, for all heads, and
+    `AutoTokenizer` likewise. Call it last: saving again takes the names away. The pipeline for
+    token classification is then `transformers.dynamic_module_utils.get_class_from_dynamic_module(
+    "pipelines_elmo.ElmoTokenClassificationPipeline", folder)`.
+
+    Args:
+        folder: What `save_pretrained` has written, to be used there or uploaded whole.
+
+    Raises:
+        ValueError: If there is neither a model nor a tokenizer in the folder.
+    """
+    folder = Path(folder)
+    configurations = {
+        folder / "config.json": MODEL_AUTO_MAP,
+        folder / "tokenizer_config.json": TOKENIZER_AUTO_MAP,
+    }
+    found = {path: auto_map for path, auto_map in configurations.items() if path.exists()}
+    if not found:
+        raise ValueError(f"Expected a saved model or tokenizer in {str(folder)!r}, found none.")
+    package = Path(__file__).parent
+    for module in MODULES:
+        for path in [package / module, *map(Path, get_relative_import_files(package / module))]:
+            shutil.copyfile(path, folder / path.name)
+    for path, auto_map in found.items():
+        configuration = json.loads(path.read_text(encoding="utf-8"))
+        configuration["auto_map"] = auto_map
+        text = json.dumps(configuration, indent=2, sort_keys=True, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
