@@ -7,6 +7,9 @@ from typing import Any
 
 import h5py
 import numpy as np
+import torch
+
+from hf_elmo import ElmoModel, ElmoTokenizer
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "bank", "naïve"]
 
@@ -113,7 +116,12 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def evaluate(bilm: Bilm, words: list[str]) -> np.ndarray:
     """Compute a sentence's layers, shape `(layers + 1, words, width)`, in float64."""
     weights = {name: array.astype(np.float64) for name, array in bilm.variables.items()}
-    vectors = np.stack([encode_word(bilm, weights, word) for word in ["<S>", *words, "</S>"]])
+    vectors = [encode_word(bilm, weights, word) for word in ["<S>", *words, "</S>"]]
+    return run_bilm(bilm, weights, np.stack(vectors))
+
+
+def run_bilm(bilm: Bilm, weights: dict[str, np.ndarray], vectors: np.ndarray) -> np.ndarray:
+    """Compute the layers from the vectors of the words and of both boundaries."""
     directions = [run_direction(bilm, weights, vectors, 0)]
     if bilm.options["bidirectional"]:
         reverse = run_direction(bilm, weights, vectors[::-1], 1)
@@ -125,16 +133,23 @@ def evaluate(bilm: Bilm, words: list[str]) -> np.ndarray:
 def encode_word(bilm: Bilm, weights: dict[str, np.ndarray], word: str) -> np.ndarray:
     if bilm.words:
         return weights["embedding"][bilm.words.index(word if word in bilm.words else "<UNK>")]
-    options = bilm.options["char_cnn"]
-    num_cells = options["max_characters_per_token"]
+    num_cells = bilm.options["char_cnn"]["max_characters_per_token"]
     special = {"<S>": [256], "</S>": [257]}
     codes = special.get(word, list(word.encode()))
     cells = [258, *codes[: num_cells - 2], 259]
-    x = weights["char_embed"][cells + [260] * (num_cells - len(cells))]  # (characters, 2)
+    y = encode_cells(bilm, weights, cells + [260] * (num_cells - len(cells)))
+    if "CNN_proj/W_proj" in weights:
+        y = y @ weights["CNN_proj/W_proj"] + weights["CNN_proj/b_proj"]
+    return y
+
+
+def encode_cells(bilm: Bilm, weights: dict[str, np.ndarray], cells: list[int]) -> np.ndarray:
+    """Compute what comes out of the highways."""
+    options, x = bilm.options["char_cnn"], weights["char_embed"][cells]  # (characters, 2)
     activate = np.tanh if options["activation"] == "tanh" else lambda y: np.maximum(y, 0)
     outputs = []
     for i, (width, _) in enumerate(options["filters"]):
-        windows = np.stack([x[j : j + width] for j in range(num_cells - width + 1)])
+        windows = np.stack([x[j : j + width] for j in range(len(x) - width + 1)])
         scores = np.einsum("jwd,wdn->jn", windows, weights[f"CNN/W_cnn_{i}"][0])
         outputs.append(activate(scores.max(axis=0) + weights[f"CNN/b_cnn_{i}"]))
     y = np.concatenate(outputs)
@@ -142,8 +157,6 @@ def encode_word(bilm: Bilm, weights: dict[str, np.ndarray], word: str) -> np.nda
         gate = sigmoid(y @ weights[f"CNN_high_{k}/W_carry"] + weights[f"CNN_high_{k}/b_carry"])
         new = y @ weights[f"CNN_high_{k}/W_transform"] + weights[f"CNN_high_{k}/b_transform"]
         y = gate * np.maximum(new, 0) + (1 - gate) * y
-    if "CNN_proj/W_proj" in weights:
-        y = y @ weights["CNN_proj/W_proj"] + weights["CNN_proj/b_proj"]
     return y
 
 
@@ -170,3 +183,17 @@ def run_direction(
 
 def clip(x: np.ndarray, bound: float | None) -> np.ndarray:
     return np.clip(x, -bound, bound) if bound else x
+
+
+# --- The converted model ---
+
+
+def run_model(folder: Path, words: list[str]) -> np.ndarray:
+    """Compute a sentence's layers with the converted model."""
+    model = ElmoModel.from_pretrained(folder).eval()
+    inputs = ElmoTokenizer.from_pretrained(folder)(
+        [words], is_split_into_words=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        outputs = model(**inputs, output_hidden_states=True)
+    return torch.cat(outputs.hidden_states).numpy()

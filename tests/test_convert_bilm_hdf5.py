@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from bilm_tf import WORDS, Bilm, evaluate, make_bilm, write_bilm
+from bilm_tf import WORDS, Bilm, evaluate, make_bilm, run_model, write_bilm
 from safetensors import safe_open
 
 from convert import ConversionError, bilm_hdf5, checkpoint, convert_checkpoint
@@ -54,17 +54,6 @@ def read_variables(path: Path) -> dict[str, np.ndarray]:
             )
         )
     return variables
-
-
-def run_model(folder: Path, words: list[str]) -> np.ndarray:
-    """Compute a sentence's layers with the converted model."""
-    model = ElmoModel.from_pretrained(folder).eval()
-    inputs = ElmoTokenizer.from_pretrained(folder)(
-        [words], is_split_into_words=True, return_tensors="pt"
-    )
-    with torch.no_grad():
-        outputs = model(**inputs, output_hidden_states=True)
-    return torch.cat(outputs.hidden_states).numpy()
 
 
 @pytest.mark.parametrize("words", SENTENCES)
