@@ -1,18 +1,20 @@
 """The recurrence against NumPy in float64, in every implementation that this machine offers."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import ElmoConfig
-from hf_elmo.recurrence import ElmoLstm, ElmoLstmStack, State, run_stacks
+from hf_elmo.recurrence import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
 SETTINGS = {
@@ -181,6 +183,85 @@ def test_dropout_is_on_the_input_that_the_residual_adds() -> None:
     assert_close(top[~dropped], 2 * bottom[~dropped])
 
 
+def run_by_reference(
+    stack: ElmoLstmStack, x: Tensor, batch_sizes: Sequence[int], state: State, reverse: bool
+) -> tuple[list[Tensor], State]:
+    """Run step by step by `lstm_step`, which autograd follows."""
+    outputs, states = [], []
+    for number, layer in enumerate(stack.layers):
+        h, c = state[0][number], state[1][number]
+        steps, y = x.split(list(batch_sizes)), [x[:0]] * len(batch_sizes)
+        for t in reversed(range(len(steps))) if reverse else range(len(steps)):
+            alive = batch_sizes[t]
+            sums = F.linear(steps[t], layer.input_weight, layer.bias)
+            sums = sums + F.linear(h[:alive], layer.state_weight)
+            y[t], cell = lstm_step(sums, c[:alive], layer.projection_weight, stack.config)
+            h, c = torch.cat([y[t], h[alive:]]), torch.cat([cell, c[alive:]])
+        residual = x if stack.config.use_residual and number > 0 else 0
+        x = torch.cat(y) + residual
+        outputs.append(x)
+        states.append((h, c))
+    return outputs, (torch.stack([h for h, _ in states]), torch.stack([c for _, c in states]))
+
+
+def gradients(
+    run: Callable[..., tuple[list[Tensor], State]], stack: ElmoLstmStack, reverse: bool
+) -> list[Tensor]:
+    """Gradients of a sum in which every output and state counts differently."""
+    torch.manual_seed(9)
+    x, state = make_inputs(stack.config, batch=6)
+    leaves = [value.requires_grad_() for value in (x, *state)]
+    stack.zero_grad()
+    outputs, new_state = run(stack, leaves[0], BATCH_SIZES, (leaves[1], leaves[2]), reverse=reverse)
+    values = [*outputs, *new_state]
+    sum((value * torch.randn_like(x[:1, :1].expand_as(value))).sum() for value in values).backward()
+    return [value.grad for value in (*leaves, *stack.parameters())]
+
+
+def run_stack(
+    stack: ElmoLstmStack, x: Tensor, sizes: Sequence[int], state: State, reverse: bool
+) -> tuple[list[Tensor], State]:
+    return stack(x, sizes, state, reverse=reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_gradients_are_those_that_autograd_finds(settings: dict[str, Any], reverse: bool) -> None:
+    stack = make_stack(make_config(**settings))
+    expected = gradients(run_by_reference, stack, reverse)
+    assert_close(gradients(run_stack, stack, reverse), expected)
+
+
+def test_gradients_of_directions_run_together_are_those_of_each_alone() -> None:
+    config = make_config()
+    together = [make_stack(config, seed) for seed in (0, 1)]
+    alone = copy.deepcopy(together)
+    x, state = make_inputs(config)
+    results = run_stacks(together, [x, x], BATCH_SIZES, [state, state], [False, True])
+    sum(outputs[-1].square().sum() for outputs, _ in results).backward()
+    for stack, reverse in zip(alone, [False, True], strict=True):
+        stack(x, BATCH_SIZES, state, reverse=reverse)[0][-1].square().sum().backward()
+    pairs = zip(together, alone, strict=True)
+    for pair in pairs:
+        assert_close(*([parameter.grad for parameter in stack.parameters()] for stack in pair))
+
+
+def test_gradients_under_autocast_are_near_those_in_float32() -> None:
+    def run_in_bfloat16(*args: Any, reverse: bool) -> tuple[list[Tensor], State]:
+        with torch.autocast("cpu", torch.bfloat16):
+            return run_stack(*args, reverse=reverse)
+
+    stack = make_stack(
+        make_config(projection_size=32, cell_size=64, cell_clip=3, projection_clip=3)
+    )
+    expected = gradients(run_stack, stack, reverse=True)
+    actual = gradients(run_in_bfloat16, stack, reverse=True)
+    for name, one, other in zip("xhc" + "w" * len(actual), actual, expected, strict=False):
+        similarity = F.cosine_similarity(one.flatten(), other.flatten(), dim=0)
+        assert one.dtype == torch.float32
+        assert similarity > 0.999, name
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     config = make_config(projection_size=3, cell_size=4, cell_clip=0.3, projection_clip=0.2)
     stack = make_stack(config).double()
@@ -200,8 +281,9 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
     gradients = []
     for checkpointing in (False, True):
         stack = make_stack(config).train()
-        stack.gradient_checkpointing = checkpointing
-        stack._gradient_checkpointing_func = lambda *args: checkpoint(*args, use_reentrant=False)
+        for layer in stack.layers:
+            layer.gradient_checkpointing = checkpointing
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
         outputs, _ = stack(x, BATCH_SIZES, state)
         outputs[-1].square().sum().backward()
         gradients.append([parameter.grad for parameter in stack.parameters()])
