@@ -21,6 +21,8 @@ from convert.checkpoint import (
 )
 
 SUFFIXES = (".hdf5", ".h5")
+# What h5py raises for a broken file, depending on where it is broken.
+HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
 MAX_VARIABLES = 10_000
 MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
@@ -51,7 +53,13 @@ def open_variables(path: Path) -> Iterator[dict[str, LazyTensor]]:
     except OSError as error:
         raise ConversionError(f"{path}: expected a whole HDF5 file, got: {error}.") from error
     with file:
-        yield _list_variables(path, file)
+        try:
+            variables = _list_variables(path, file)
+        except ConversionError:
+            raise
+        except HDF5_ERRORS as error:
+            raise ConversionError(f"{path}: expected a whole HDF5 file, got: {error}.") from error
+        yield variables
 
 
 def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
@@ -98,7 +106,7 @@ def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
     def read_rows(start: int, stop: int) -> FloatArray:
         try:
             rows = dataset[start:stop]
-        except OSError as error:
+        except HDF5_ERRORS as error:
             raise ConversionError(f"{source}: cannot be read: {error}.") from error
         return np.asarray(rows, dtype=np.float32)
 

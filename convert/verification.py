@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from convert.checkpoint import ConversionError
 from hf_elmo import ElmoModel, ElmoState, ElmoTokenizer
@@ -88,8 +90,11 @@ def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[
             raise ConversionError(
                 f"{path}: expected its sentences in {text}, found none. Name them with --sentences."
             )
-        with text.open(encoding="utf-8") as file:
-            lines = list(file)
+        try:
+            lines = text.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ConversionError(f"{text}: expected UTF-8 text, got: {error}.") from error
+        lines = lines[:-1] if lines[-1] == "" else lines
     num_stored = sum(name.isdecimal() for name in stored)
     if num_stored != len(lines):
         raise ConversionError(
@@ -117,16 +122,25 @@ def _compare(
         layers = torch.stack(output.hidden_states).numpy()  # (layers + 1, batch, tokens, width)
         for row, words in enumerate(batch):
             name = f"sentence {start + row}"
-            want, got = np.asarray(stored[str(start + row)]), layers[:, row, : len(words)]
+            want, got = _read_array(stored, str(start + row)), layers[:, row, : len(words)]
             if want.shape != got.shape:
                 raise ConversionError(
                     f"Activations of {name}: expected shape {got.shape} "
                     f"(layers + 1, words, hidden_size), got {want.shape}."
                 )
             difference = float(np.abs(got - want).max(initial=0))
-            if not difference <= greatest:  # or not a number
-                greatest, place = difference, name
+            if not difference <= greatest:
+                greatest, place = np.inf if np.isnan(difference) else difference, name
     return greatest, place
+
+
+def _read_array(stored: Activations, name: str) -> NDArray[Any]:
+    try:
+        return np.asarray(stored[name])
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ConversionError(
+            f"Activations of sentence {name}: cannot be read: {error}."
+        ) from error
 
 
 def _take_rows(state: ElmoState | None, rows: int) -> ElmoState | None:

@@ -113,18 +113,27 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def evaluate(bilm: Bilm, words: list[str]) -> np.ndarray:
-    """Compute a sentence's layers, shape `(layers + 1, words, width)`, in float64."""
+State = dict[tuple[int, int], tuple[np.ndarray, np.ndarray]]  # h, c by direction and layer
+
+
+def evaluate(bilm: Bilm, words: list[str], state: State | None = None) -> np.ndarray:
+    """Compute a sentence's layers, shape `(layers + 1, words, width)`, in float64.
+
+    A state, at first empty, is carried from sentence to sentence, as bilm-tf does; None = zeros.
+    """
     weights = {name: array.astype(np.float64) for name, array in bilm.variables.items()}
     vectors = [encode_word(bilm, weights, word) for word in ["<S>", *words, "</S>"]]
-    return run_bilm(bilm, weights, np.stack(vectors))
+    return run_bilm(bilm, weights, np.stack(vectors), state)
 
 
-def run_bilm(bilm: Bilm, weights: dict[str, np.ndarray], vectors: np.ndarray) -> np.ndarray:
+def run_bilm(
+    bilm: Bilm, weights: dict[str, np.ndarray], vectors: np.ndarray, state: State | None = None
+) -> np.ndarray:
     """Compute the layers from the vectors of the words and of both boundaries."""
-    directions = [run_direction(bilm, weights, vectors, 0)]
+    state = {} if state is None else state
+    directions = [run_direction(bilm, weights, vectors, 0, state)]
     if bilm.options["bidirectional"]:
-        reverse = run_direction(bilm, weights, vectors[::-1], 1)
+        reverse = run_direction(bilm, weights, vectors[::-1], 1, state)
         directions.append([layer[::-1] for layer in reverse])
     layers = [np.concatenate(pair, axis=-1) for pair in zip(*directions, strict=True)]
     return np.stack(layers)[:, 1:-1]
@@ -161,13 +170,18 @@ def encode_cells(bilm: Bilm, weights: dict[str, np.ndarray], cells: list[int]) -
 
 
 def run_direction(
-    bilm: Bilm, weights: dict[str, np.ndarray], vectors: np.ndarray, direction: int
+    bilm: Bilm,
+    weights: dict[str, np.ndarray],
+    vectors: np.ndarray,
+    direction: int,
+    state: State,
 ) -> list[np.ndarray]:
     lstm, layers = bilm.options["lstm"], [vectors]
     for layer in range(lstm["n_layers"]):
         cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
         kernel, bias = weights[f"{cell}/W_0"], weights[f"{cell}/B"]
-        h, c = np.zeros(lstm["projection_dim"]), np.zeros(lstm["dim"])
+        zeros = np.zeros(lstm["projection_dim"]), np.zeros(lstm["dim"])
+        h, c = state.get((direction, layer), zeros)
         outputs = []
         for x in layers[-1]:
             i, j, f, o = np.split(np.concatenate([x, h]) @ kernel + bias, 4)
@@ -176,6 +190,7 @@ def run_direction(
             if f"{cell}/W_P_0" in weights:
                 h = clip(h @ weights[f"{cell}/W_P_0"], lstm.get("proj_clip"))
             outputs.append(h)
+        state[direction, layer] = h, c
         residual = layers[-1] if layer and lstm["use_skip_connections"] else 0
         layers.append(np.stack(outputs) + residual)
     return layers

@@ -13,6 +13,7 @@ from bilm_tf import WORDS, Bilm, evaluate, make_bilm, run_model, write_bilm
 from safetensors import safe_open
 
 from convert import ConversionError, bilm_hdf5, checkpoint, convert_checkpoint
+from convert.checkpoint import Sources
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 
 SENTENCES = [["the", "naïve", "bank", "unheard-of"], ["bank"], ["", "🐍🐍🐍🐍"]]
@@ -563,3 +564,23 @@ def test_wrong_wishes_for_the_way_back_are_named(
     with pytest.raises(ConversionError, match=message):
         convert_checkpoint(tmp_path / "model", tmp_path / target, to="bilm-hdf5", **keywords)
     assert not (tmp_path / target).exists()
+
+
+@pytest.mark.parametrize("num_files", [100, pytest.param(5000, marks=pytest.mark.slow)])
+def test_broken_bytes_give_numbers_or_the_one_error(num_files: int, tmp_path: Path) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    content, random = path.read_bytes(), np.random.default_rng(num_files)
+    values = [b"\xff", b"\0", (2**31).to_bytes(8, "little"), (2**62).to_bytes(8, "little")]
+    outcomes = []
+    for _ in range(num_files):
+        broken = bytearray(content)
+        for place in random.integers(len(content), size=random.choice([1, 4, 16, 64])):
+            value = values[random.integers(len(values))]
+            broken[place : place + len(value)] = value
+        path.write_bytes(broken)
+        try:
+            with bilm_hdf5.open_checkpoint(Sources(path)) as opened:
+                outcomes.append(sum(tensor.read().size for tensor in opened.tensors.values()))
+        except ConversionError:
+            outcomes.append(0)
+    assert set(outcomes) == {0, max(outcomes)}
