@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import ModelCardData
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
@@ -25,7 +24,7 @@ from convert.checkpoint import (
     Sources,
     WriteSettings,
 )
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
 from hf_elmo.modeling_elmo import BILM_PREFIXES
 
 WEIGHTS = "model.safetensors"
@@ -146,28 +145,15 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     tokenizer.save_pretrained(path)
     if checkpoint.target_words is not None:
         bilm.write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
-    (path / "README.md").write_text(make_card(checkpoint, settings), encoding="utf-8")
-
-
-def make_card(checkpoint: Checkpoint, settings: WriteSettings) -> str:
-    """Describe the model and where it came from."""
     origin = settings.provenance
-    data = ModelCardData(
-        license=settings.weights_license or "unknown",
-        library_name="transformers",
-        pipeline_tag="feature-extraction",
-        tags=["elmo"],
+    card = make_model_card(
+        config,
+        name=path.name,
+        license=settings.weights_license,
+        source=f"Converted from {origin.format} by spacy-elmo {origin.version}.",
+        files=origin.files,
     )
-    lines = [f"- {name}, SHA-256 `{digest}`" for name, digest in origin.files]
-    return "\n".join(
-        [
-            f"---\n{data.to_yaml()}\n---\n",
-            "# ELMo\n",
-            f"Converted by spacy-elmo {origin.version} from {origin.format}:\n",
-            *lines,
-            "",
-        ]
-    )
+    (path / "README.md").write_text(card, encoding="utf-8")
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from bilm_tf import make_bilm, write_bilm
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from convert import FORMATS, ConversionError, convert_checkpoint, hf_folder
@@ -53,6 +53,16 @@ def test_folder_holds_model_tokenizer_and_card(weights: Path, place: Path) -> No
     assert config["architectures"] == ["ElmoModel"]
 
 
+def test_folder_is_what_save_pretrained_writes(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    ElmoModel.from_pretrained(place / "model").save_pretrained(place / "saved")
+    texts = [(place / folder / "config.json").read_text() for folder in ("model", "saved")]
+    assert texts[0] == texts[1]
+    tensors = [load_file(place / folder / "model.safetensors") for folder in ("model", "saved")]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
 def test_folder_has_the_permissions_that_the_user_gives_new_files(
     weights: Path, place: Path
 ) -> None:
@@ -61,12 +71,13 @@ def test_folder_has_the_permissions_that_the_user_gives_new_files(
     assert (place / "model").stat().st_mode == (place / "made").stat().st_mode
 
 
-def test_card_names_source_and_hash_and_asks_for_the_licence(weights: Path, place: Path) -> None:
+def test_card_names_source_and_hash_and_assumes_no_licence(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
     card = (place / "model" / "README.md").read_text(encoding="utf-8")
     assert hashlib.sha256(weights.read_bytes()).hexdigest() in card
     assert "weights.hdf5" in card
-    assert "license: unknown" in card
+    assert "license:" not in card
+    assert "Not stated: ask who trained the weights" in card
 
 
 def test_card_has_the_licence_that_is_given(weights: Path, place: Path) -> None:
