@@ -1,9 +1,10 @@
 """Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their files, order and names."""
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,20 @@ from convert import bilm
 from convert.bilm import PLAIN, TABLE, Order, Part
 from convert.checkpoint import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
+
+ZIP_START = b"PK\x03\x04"
+# What Python's zipfile raises for broken files.
+BROKEN_ZIP = (
+    zipfile.BadZipFile,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 
 # --- Files ---
 
@@ -28,7 +43,8 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
         OSError: If it cannot be read.
     """
     size = path.stat().st_size
-    is_zip = zipfile.is_zipfile(path)
+    with path.open("rb") as file:
+        is_zip = file.read(len(ZIP_START)) == ZIP_START
     if is_zip:
         _check_is_stored(path)
     try:
@@ -60,7 +76,7 @@ def _check_is_stored(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as file:
             entries = file.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+    except BROKEN_ZIP as error:
         raise ConversionError(f"{path}: expected a file of torch.save, got: {error}.") from error
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED:
@@ -157,8 +173,8 @@ def guess_options(tensors: Mapping[str, LazyTensor], names: Names, source: Path)
     Raises:
         ConversionError: If there are no LSTMs.
     """
-    layers = _numbered(f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors)
-    convolutions = _numbered(f"{names.convolution}.weight", tensors)
+    layers = bilm.numbered(f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors)
+    convolutions = bilm.numbered(f"{names.convolution}.weight", tensors)
     if not layers or any(len(tensor.shape) < 2 for tensor in (*layers, *convolutions)):
         found = ", ".join(list(tensors)[:10]) or "none"
         raise ConversionError(
@@ -172,13 +188,8 @@ def guess_options(tensors: Mapping[str, LazyTensor], names: Names, source: Path)
         num_layers=len(layers),
         char_embedding_size=convolutions[0].shape[1] if convolutions else 0,
         filters=[(tensor.shape[-1], tensor.shape[0]) for tensor in convolutions],
-        num_highways=len(_numbered(f"{names.highway}.weight", tensors)),
+        num_highways=len(bilm.numbered(f"{names.highway}.weight", tensors)),
     )
-
-
-def _numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
-    found = takewhile(tensors.__contains__, map(pattern.format, count()))
-    return [tensors[name] for name in found]
 
 
 def make_config(
