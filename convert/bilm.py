@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,12 @@ def guess_options(
             "max_characters_per_token": DEFAULT_MAX_CHARACTERS,
         }
     return options
+
+
+def numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
+    """List the tensors whose names differ by a number, from 0."""
+    found = takewhile(tensors.__contains__, map(pattern.format, count()))
+    return [tensors[name] for name in found]
 
 
 def warn_of_guess(source: Path) -> None:

@@ -134,6 +134,12 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
     return replace(checkpoint, config=config, mixes=mixes)
 
 
+def configured_mix(config: ElmoConfig) -> Mix:
+    """Give the mix that is configured."""
+    weights = config.mix_weights or [0.0] * config.num_mixed_layers
+    return Mix(tuple(weights), config.mix_gamma, config.mix_layer_norm != "none")
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a checkpoint came from, for the model card.

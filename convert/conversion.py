@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from convert import bilm_hdf5, hf_folder, many_langs, tensorflow
+from convert import allennlp, bilm_hdf5, hf_folder, many_langs, tensorflow
 from convert.checkpoint import (
     NUMBER_SIZES,
     Checkpoint,
@@ -31,7 +31,9 @@ from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
 # The first that recognises a source opens it.
-FORMATS = (hf_folder.FORMAT, bilm_hdf5.FORMAT, tensorflow.FORMAT, many_langs.FORMAT)
+FORMATS = tuple(
+    module.FORMAT for module in (hf_folder, bilm_hdf5, tensorflow, many_langs, allennlp)
+)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from convert.checkpoint import (
     FloatArray,
     Format,
     LazyTensor,
+    Mix,
     Sources,
     WriteSettings,
 )
@@ -28,7 +30,7 @@ from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, ma
 from hf_elmo.modeling_elmo import BILM_PREFIXES
 
 WEIGHTS = "model.safetensors"
-TARGET_WORDS = "target_vocab.txt"
+TARGET_WORDS, MIXES = "target_vocab.txt", "scalar_mixes.json"
 TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
     "characters",
     "sentence_start",
@@ -83,6 +85,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             tensors={name: _open_tensor(names[name], file) for name in own},
             files=(path, folder / "config.json"),
             target_words=target_words,
+            mixes=_read_mixes(folder / MIXES),
             left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
             **_read_tokenizer(folder),
         )
@@ -101,6 +104,20 @@ def _read_tokenizer(folder: Path) -> dict[str, Any]:
         "characters": tokenizer.char_vocab and tuple(tokenizer.char_vocab),
         "tokenizer": {name: getattr(tokenizer, name) for name in TOKENIZER_ARGUMENTS},
     }
+
+
+def _read_mixes(path: Path) -> dict[str, Mix]:
+    """Read the mixes that tasks learned, of a converted model."""
+    if not path.is_file():
+        return {}
+    try:
+        mixes = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: Mix(tuple(map(float, mix["weights"])), float(mix["gamma"]), mix["layer_norm"])
+            for name, mix in mixes.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ConversionError(f"{path}: expected scalar mixes by name, got: {error!r}.") from error
 
 
 def _open_tensor(name: str, file: safe_open) -> LazyTensor:
@@ -145,6 +162,9 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     tokenizer.save_pretrained(path)
     if checkpoint.target_words is not None:
         bilm.write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
+    if checkpoint.mixes:
+        mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
+        (path / MIXES).write_text(json.dumps(mixes, indent=2) + "\n", encoding="utf-8")
     origin = settings.provenance
     card = make_model_card(
         config,

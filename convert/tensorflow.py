@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, count, takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -183,14 +183,14 @@ def _without_empty_row(table: LazyTensor) -> LazyTensor:
 
 def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
     """Make the options of a biLM of which only the variables are there, by standard names."""
-    cells = _numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
+    cells = bilm.numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
     if not cells or len(cells[0].shape) != 2:
         raise ConversionError(
             f"Expected the weights of LSTMs, found {', '.join(list(variables)[:10])}. "
             "Name the options of the model with --options."
         )
     size, gates = cells[0].shape
-    convolutions = _numbered("CNN/W_cnn_{}", variables)
+    convolutions = bilm.numbered("CNN/W_cnn_{}", variables)
     return bilm.guess_options(
         projection_size=size // 2,
         cell_size=gates // 4,
@@ -198,13 +198,8 @@ def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
         bidirectional=any(name.startswith("RNN_1/") for name in variables),
         char_embedding_size=convolutions[0].shape[-2] if convolutions else 0,
         filters=[(tensor.shape[1], tensor.shape[-1]) for tensor in convolutions],
-        num_highways=len(_numbered("CNN_high_{}/W_carry", variables)),
+        num_highways=len(bilm.numbered("CNN_high_{}/W_carry", variables)),
     )
-
-
-def _numbered(pattern: str, variables: Mapping[str, LazyTensor]) -> list[LazyTensor]:
-    names = takewhile(variables.__contains__, map(pattern.format, count()))
-    return [variables[name] for name in names]
 
 
 def _find_mixes(every: Mapping[str, LazyTensor]) -> dict[str, tuple[LazyTensor, LazyTensor]]:

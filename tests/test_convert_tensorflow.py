@@ -10,8 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
-from bilm_tf import WORDS, Bilm, evaluate, make_bilm
+from bilm_tf import WORDS, Bilm, evaluate, make_bilm, run_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +20,7 @@ from convert.checkpoint import Sources
 from convert.crc32c import crc32c
 from convert.tensor_bundle import read_variables
 from convert.tensorflow import open_checkpoint
-from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForPreTraining, ElmoModel
 
 SENTENCES = [["the", "naïve", "bank", "unheard-of"], [""]]
 CLIPS = {"cell_clip": 0.4, "proj_clip": 0.3}
@@ -151,17 +150,6 @@ def module_variables(bilm: Bilm, scope: str) -> dict[str, np.ndarray]:
         variables[scope + long] = np.pad(array, ((1, 0), (0, 0))) if is_table else array
     variables[f"{scope}Variable"] = np.zeros((8, 4), np.float32)
     return variables
-
-
-def run_model(folder: Path, words: list[str]) -> np.ndarray:
-    """Compute a sentence's layers with the converted model."""
-    model = ElmoModel.from_pretrained(folder).eval()
-    inputs = ElmoTokenizer.from_pretrained(folder)(
-        [words], is_split_into_words=True, return_tensors="pt"
-    )
-    with torch.no_grad():
-        outputs = model(**inputs, output_hidden_states=True)
-    return torch.cat(outputs.hidden_states).numpy()
 
 
 # --- What comes out ---
