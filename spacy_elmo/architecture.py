@@ -1,18 +1,33 @@
 """`spacy_elmo.ElmoModel.v1`: a biLM as a thinc model, from docs to the layers of their tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, cast
 
+import torch
 from spacy.tokens import Doc
 from spacy.util import registry
-from thinc.api import Model, Ops, torch2xp
+from thinc.api import Model, Ops, torch2xp, xp2torch
 from torch import Tensor
 
+from .cache import LayerCache
 from .segments import Segment, find_segments
 from .shim import ElmoShim
 
 Array: TypeAlias = Any  # of numpy or cupy
 ThincModel: TypeAlias = Model[Any, Any]
+
+
+class DocLayers(NamedTuple):
+    """Layers of a doc.
+
+    Attributes:
+        layers: Shape `(layers, tokens, width)`, zeros for white space.
+        segments: The words of each sentence that the biLM has read.
+    """
+
+    layers: Array
+    segments: list[Segment]
 
 
 class Piece(NamedTuple):
@@ -39,7 +54,7 @@ def make_elmo_model(name: str = "elmo-mini-en", revision: str | None = None) -> 
         revision: Branch, tag or commit on the Hub; None = the newest.
 
     Returns:
-        A model that turns docs into the layers of their tokens, `(layers, tokens, width)` each.
+        A model that turns docs into `DocLayers`.
     """
     return Model(
         "elmo",
@@ -62,22 +77,27 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
 
 
 def forward(
-    model: ThincModel, docs: list[Doc], is_train: bool
-) -> tuple[list[Array], Callable[[list[Array]], list[Doc]]]:
+    model: ThincModel, docs: Sequence[Doc], is_train: bool
+) -> tuple[list[DocLayers], Callable[[list[Array]], list[Doc]]]:
     """Compute the layers of all tokens of docs.
 
     Args:
         model: What `make_elmo_model` makes.
         docs: Docs, empty ones included.
-        is_train: Nothing is learned here; the gradient ends.
+        is_train: Whether the biLM learns: drops out, and takes gradients.
 
     Returns:
-        For each doc, shape `(layers, tokens, width)`, zeros for white space.
+        The layers, and a function that takes the gradient of each doc's layers.
     """
-    all_layers = [alloc_layers(model, doc) for doc in docs]
-    for piece in iterate_pieces(model, docs):
-        all_layers[piece.doc][:, piece.rows] = to_ops(model.ops, piece.layers)
-    return all_layers, lambda gradients: []
+    segments = [find_doc_segments(model, doc) for doc in docs]
+    if is_train:
+        return train_layers(model, docs, segments)
+    return compute_layers(model, docs, segments), lambda gradients: []
+
+
+def find_doc_segments(model: ThincModel, doc: Doc) -> list[Segment]:
+    """Find the sentences of a doc as the model's settings say."""
+    return find_segments(doc, model.attrs["segment"], model.attrs["max_length"])
 
 
 def alloc_layers(model: ThincModel, doc: Doc) -> Array:
@@ -86,38 +106,115 @@ def alloc_layers(model: ThincModel, doc: Doc) -> Array:
     return model.ops.alloc3f(config.num_mixed_layers, len(doc), cast(int, config.hidden_size))
 
 
+def compute_layers(
+    model: ThincModel,
+    docs: Sequence[Doc],
+    segments: Sequence[list[Segment]],
+    *,
+    cache: LayerCache | None = None,
+) -> list[DocLayers]:
+    """Compute the layers of all tokens of docs; the arguments are those of `iterate_pieces`."""
+    results = [
+        DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)
+    ]
+    for piece in iterate_pieces(model, docs, segments, cache=cache):
+        results[piece.doc].layers[:, piece.rows] = to_ops(model.ops, piece.layers)
+    return results
+
+
 def iterate_pieces(
-    model: ThincModel, docs: Sequence[Doc], *, whole_sentences: bool = False
+    model: ThincModel,
+    docs: Sequence[Doc],
+    segments: Sequence[list[Segment]],
+    *,
+    whole_sentences: bool = False,
+    cache: LayerCache | None = None,
 ) -> Iterator[Piece]:
     """Compute the layers of all words of docs, piece by piece.
 
     Args:
         model: What `make_elmo_model` makes.
         docs: Docs, empty ones included.
+        segments: The sentences of each doc.
         whole_sentences: Whether a piece must be a whole sentence, however long.
+        cache: Where layers are kept, or None.
 
     Returns:
         The pieces in the order of the words. No piece holds white space.
     """
     from hf_elmo import embedding
 
-    bilm, attrs = get_shim(model).load(), model.attrs
-    segments = [
-        (number, segment)
-        for number, doc in enumerate(docs)
-        for segment in find_segments(doc, attrs["segment"], attrs["max_length"])
-    ]
-    sentences = ([docs[number][row].text for row in rows] for number, rows in segments)
-    batch_tokens = attrs["max_batch_tokens"] or embedding.BATCH_TOKENS
-    pieces: Iterator[embedding.Piece]
-    if whole_sentences:
-        wholes = embedding.embed_layers(sentences, *bilm, batch_tokens=batch_tokens)
-        pieces = (embedding.Piece(i, 0, x.shape[1], x) for i, x in enumerate(wholes))
+    bilm = get_shim(model).load()
+    batch_tokens = model.attrs["max_batch_tokens"] or embedding.BATCH_TOKENS
+    compute = partial(
+        embedding.embed_layers,
+        model=bilm.model,
+        tokenizer=bilm.tokenizer,
+        batch_tokens=batch_tokens,
+    )
+    places = _list_places(segments)
+    sentences = ([docs[number][row].text for row in rows] for number, rows in places)
+    if cache is not None:
+        wholes = cache.fetch(list(sentences), compute)
+    elif whole_sentences:
+        wholes = compute(sentences)
     else:
         pieces = embedding.embed_pieces(sentences, *bilm, batch_tokens=batch_tokens)
-    for sentence, start, _, layers in pieces:
-        number, rows = segments[sentence]
-        yield Piece(number, rows[start : start + layers.shape[1]], layers)
+        for sentence, start, _, layers in pieces:
+            number, rows = places[sentence]
+            yield Piece(number, rows[start : start + layers.shape[1]], layers)
+        return
+    for (number, rows), layers in zip(places, wholes, strict=True):
+        yield Piece(number, rows, layers)
+
+
+def train_layers(
+    model: ThincModel, docs: Sequence[Doc], segments: Sequence[list[Segment]]
+) -> tuple[list[DocLayers], Callable[[list[Array]], list[Doc]]]:
+    """Compute the layers of all tokens in a way that the biLM can learn from.
+
+    Args:
+        model: What `make_elmo_model` makes.
+        docs: A batch of docs, of which all activations are kept.
+        segments: The sentences of each doc.
+
+    Returns:
+        The layers, and a function that takes the gradient of each doc's layers, once, and adds to
+        the gradients of the biLM's parameters.
+    """
+    results = [
+        DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)
+    ]
+    places = _list_places(segments)
+    if not places:
+        return results, lambda gradients: []
+    bilm = get_shim(model).load()
+    sentences = [[docs[number][row].text for row in rows] for number, rows in places]
+    batch = bilm.tokenizer(
+        sentences, is_split_into_words=True, padding=True, return_tensors="pt"
+    ).to(bilm.model.device)
+    bilm.model.train()
+    outputs = bilm.model(**batch, output_hidden_states=True)
+    bilm.model.train(False)
+    states = torch.stack(outputs.hidden_states)  # (layers, sentences, tokens, width)
+    for sentence, (number, rows) in enumerate(places):
+        values = to_ops(model.ops, states[:, sentence, : len(rows)].detach())
+        results[number].layers[:, rows] = values
+
+    def backprop(gradients: list[Array]) -> list[Doc]:
+        gradient = torch.zeros_like(states)
+        for sentence, (number, rows) in enumerate(places):
+            values = xp2torch(gradients[number][:, rows], device=states.device)
+            gradient[:, sentence, : len(rows)] = values
+        states.backward(gradient)
+        return []
+
+    return results, backprop
+
+
+def _list_places(segments: Sequence[list[Segment]]) -> list[tuple[int, Segment]]:
+    """Pair each sentence with the number of its doc."""
+    return [(number, rows) for number, doc in enumerate(segments) for rows in doc]
 
 
 def to_ops(ops: Ops, values: Tensor) -> Array:

@@ -1,6 +1,7 @@
 """The `elmo` component: vectors in context for the tokens of a doc."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 from weakref import WeakSet
@@ -11,17 +12,33 @@ from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.tok2vec import Tok2VecListener
 from spacy.tokens import Doc
-from spacy.training import Example
+from spacy.training import Example, validate_examples
 from spacy.vocab import Vocab
 from thinc.api import Model, Optimizer
 
-from .architecture import Array, ThincModel, alloc_layers, get_shim, iterate_pieces, to_ops
+from .architecture import (
+    Array,
+    DocLayers,
+    ThincModel,
+    alloc_layers,
+    compute_layers,
+    find_doc_segments,
+    get_shim,
+    iterate_pieces,
+    to_ops,
+    train_layers,
+)
+from .cache import LayerCache
+from .desk import LayerDesk, TrainingBatch
 from .extensions import LAYERS_KEY, VECTORS_KEY, get_mean_vector, register_extensions
+from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
 from .mix import Mix, mix_words
-from .segments import SegmentBy
+from .segments import Segment, SegmentBy
 
 # Words that `pipe` gathers, so that the biLM sees sentences of like length together.
 WORDS_AT_ONCE = 16384
+# What a component holds while it works, and neither saves nor passes to other processes.
+TRANSIENT = {"desk", "cache", "_batch", "_losses", "_waiting_sgd"}
 
 SetTensor: TypeAlias = bool | Literal["auto"]
 
@@ -31,11 +48,13 @@ class Prediction(NamedTuple):
 
     Attributes:
         vectors: The mix, shape `(tokens, width)`; zeros for white space.
-        layers: Shape `(layers, tokens, width)`; None if they are not stored.
+        layers: Shape `(layers, tokens, width)`; None if nothing wants them.
+        segments: The words of each sentence that the biLM has read.
     """
 
     vectors: Array
     layers: Array | None
+    segments: list[Segment]
 
 
 @Language.factory(
@@ -151,7 +170,18 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         if device is not None:
             shim.device = _find_device(device)
         self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
+        model.attrs["replace_listener"] = replace_listener
+        model.attrs["replace_listener_cfg"] = replace_listener_config
+        self._clear()
         register_extensions()
+
+    def _clear(self) -> None:
+        """Forget the docs at hand and all layers."""
+        self.desk = LayerDesk()
+        self.cache: LayerCache | None = None
+        self._batch: TrainingBatch | None = None
+        self._losses: dict[str, float] = {}
+        self._waiting_sgd: Optimizer | None = None
 
     @property
     def is_trainable(self) -> bool:
@@ -178,61 +208,125 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             ValueError: If a doc has no sentences and `segment` asks for them, or the mix does not
                 fit the biLM.
         """
+        self._settle()
         docs = list(docs)
+        segments = [find_doc_segments(self.model, doc) for doc in docs]
         ops, config = self.model.ops, get_shim(self.model).load().model.config
+        keeps_layers = self.store_layers or bool(self.listener_map)
         predictions = [
             Prediction(
                 ops.alloc2f(len(doc), cast(int, config.hidden_size)),
-                alloc_layers(self.model, doc) if self.store_layers else None,
+                alloc_layers(self.model, doc) if keeps_layers else None,
+                segments[number],
             )
-            for doc in docs
+            for number, doc in enumerate(docs)
         ]
-        is_normalized = config.mix_layer_norm != "none"
-        for piece in iterate_pieces(self.model, docs, whole_sentences=is_normalized):
-            vectors, layers = predictions[piece.doc]
-            vectors[piece.rows] = to_ops(ops, mix_words(piece.layers, self.mix, config))
-            if layers is not None:
-                layers[:, piece.rows] = to_ops(ops, piece.layers)
+        pieces = iterate_pieces(
+            self.model,
+            docs,
+            segments,
+            whole_sentences=config.mix_layer_norm != "none",
+            cache=self.cache,
+        )
+        for piece in pieces:
+            prediction = predictions[piece.doc]
+            prediction.vectors[piece.rows] = to_ops(ops, mix_words(piece.layers, self.mix, config))
+            if prediction.layers is not None:
+                prediction.layers[:, piece.rows] = to_ops(ops, piece.layers)
         return predictions
 
     def set_annotations(self, docs: Iterable[Doc], predictions: Iterable[Prediction]) -> None:
-        """Put the vectors where the settings want them.
+        """Put the vectors where the settings want them, and hold the layers for the listeners.
 
         Args:
             docs: The docs.
             predictions: What `predict` has given for them.
         """
-        for doc, (vectors, layers) in zip(docs, predictions, strict=True):
-            is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
-            if is_set:
-                doc.tensor = vectors
-                doc.user_data.pop(VECTORS_KEY, None)
-            else:
-                doc.user_data[VECTORS_KEY] = vectors if self.set_tensor == "auto" else None
-            if is_set and doc.vocab.vectors.size == 0:  # static vectors go first in spaCy
-                doc.vector = get_mean_vector(doc)
-                doc.vector_norm = None  # type: ignore[assignment]  # not known yet
-            if layers is not None:
+        for doc, (vectors, layers, segments) in zip(docs, predictions, strict=True):
+            self._set_vectors(doc, vectors)
+            if self.store_layers:
                 doc.user_data[LAYERS_KEY] = layers
+            self.desk.put(doc, segments, layers, len(self.listeners))
+        self.desk.tidy()
+
+    def _set_vectors(self, doc: Doc, vectors: Array) -> None:
+        is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
+        if not is_set:
+            doc.user_data[VECTORS_KEY] = vectors if self.set_tensor == "auto" else None
+            return
+        doc.tensor = vectors
+        doc.user_data.pop(VECTORS_KEY, None)
+        if doc.vocab.vectors.size == 0:  # static vectors go first in spaCy
+            doc.vector = get_mean_vector(doc)
+            doc.vector_norm = None  # type: ignore[assignment]  # not known yet
+
+    # Training
 
     def initialize(
         self,
         get_examples: Callable[[], Iterable[Example]],
         *,
         nlp: Language | None = None,
+        cache: LayerCache | None = None,
     ) -> None:
         """Read the weights, and check that the settings fit them.
 
         Args:
             get_examples: Not used: the biLM comes trained.
             nlp: Not used.
+            cache: Where layers are kept while other components are trained; None = in memory.
 
         Raises:
             OSError: If there is no model of the name.
-            ValueError: If what is there is no ELMo, or the mix does not fit it.
+            ValueError: If what is there is no ELMo, or the mix does not fit it, or layers shall be
+                kept that training changes.
         """
+        if cache is not None and not self.frozen:
+            raise ValueError("Expected no cache where frozen = false: the layers change.")
+        self.cache = cache
         self.model.initialize()
         self.predict([Doc(self.vocab, words=["x"], sent_starts=[True])])
+
+    def read_layers(
+        self, docs: Sequence[Doc], *, is_train: bool
+    ) -> tuple[list[DocLayers], Callable[[list[Array]], None] | None]:
+        """Give the layers of docs to a listener.
+
+        They come from the batch that the biLM learns from, from the desk, from the cache, or they
+        are computed now: the listener gets the same, whatever ran before.
+
+        Args:
+            docs: Any docs.
+            is_train: Whether the listener learns.
+
+        Returns:
+            The layers, and a function that takes their gradients if the biLM learns from them.
+        """
+        if is_train and self.frozen and self.cache is None:
+            self.cache = LayerCache()
+        batch = self._batch if is_train else None
+        found = {
+            id(doc): (batch.find(doc) if batch else None) or self.desk.take(doc) for doc in docs
+        }
+        lacking = [doc for doc in docs if found[id(doc)] is None]
+        for doc, layers in zip(lacking, self._compute_layers(lacking), strict=True):
+            found[id(doc)] = layers
+            self.desk.put(doc, layers.segments, layers.layers, len(self.listeners) - 1)
+        self.desk.tidy()
+        results = [cast(DocLayers, found[id(doc)]) for doc in docs]
+        return results, None if batch is None else partial(self._receive, batch, docs)
+
+    def _compute_layers(self, docs: Sequence[Doc]) -> list[DocLayers]:
+        segments = [
+            self.desk.get_segments(doc) or find_doc_segments(self.model, doc) for doc in docs
+        ]
+        return compute_layers(self.model, docs, segments, cache=self.cache)
+
+    def _receive(
+        self, batch: TrainingBatch, docs: Sequence[Doc], gradients: Sequence[Array]
+    ) -> None:
+        loss = batch.receive(docs, gradients)
+        self._losses[self.name] = self._losses.get(self.name, 0.0) + loss
 
     def update(
         self,
@@ -242,11 +336,55 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Learn nothing: the biLM is frozen."""
-        return {} if losses is None else losses
+        """Begin a batch that the biLM learns from, or, if it is frozen, only look at its docs.
+
+        Args:
+            examples: The batch.
+            drop: Not used: the biLM has a dropout of its own.
+            sgd: Optimiser, or None if `finish_update` comes.
+            losses: Where the sum of squares of the gradients that will come is added, as of spaCy's
+                own `tok2vec`.
+
+        Returns:
+            The losses.
+        """
+        self._settle()
+        self._waiting_sgd = None
+        examples = list(examples)
+        validate_examples(examples, "Elmo.update")
+        docs = [example.predicted for example in examples]
+        segments = [find_doc_segments(self.model, doc) for doc in docs]
+        for doc, rows in zip(docs, segments, strict=True):
+            self.desk.put(doc, rows, None, 0)
+        self._losses = {} if losses is None else losses
+        if not self.frozen:
+            self._losses.setdefault(self.name, 0.0)
+            layers, backprop = train_layers(self.model, docs, segments)
+            self._batch = TrainingBatch(docs, layers, backprop)
+        if sgd:  # spaCy's training loop says False
+            self.finish_update(sgd)
+        return self._losses
 
     def finish_update(self, sgd: Optimizer) -> None:
-        """Change nothing: the biLM is frozen."""
+        """Let the biLM take a step, as soon as the listeners have sent their gradients.
+
+        `nlp.update(sgd=...)` calls this before they have: then the step waits for the next use of
+        the biLM.
+        """
+        if self.frozen:
+            return
+        self._waiting_sgd = sgd
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take the gradients that have come, and the step that waits for them."""
+        if self._batch is None or not self._batch.has_gradients:
+            return
+        self._batch.backpropagate()
+        self._batch = None
+        if self._waiting_sgd is not None:
+            self.model.finish_update(self._waiting_sgd)
+            self._waiting_sgd = None
 
     # spaCy calls these for the components that come after this one.
 
@@ -271,22 +409,28 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         listeners = self.listener_map.get(component_name, [])
         if listener not in listeners:
             return False
-        listeners.remove(listener)
-        if not listeners:
+        # nlp.replace_listeners calls this while it goes through the old list: that must stay.
+        self.listener_map[component_name] = [other for other in listeners if other is not listener]
+        if not self.listener_map[component_name]:
             del self.listener_map[component_name]
         return True
 
     def find_listeners(self, component: Any) -> None:
-        """Find the layers of a later component that read `doc.tensor`."""
-        if isinstance(getattr(component, "model", None), Model):
-            for node in component.model.walk():
-                if isinstance(node, Tok2VecListener):
-                    self._tensor_readers.add(node)
+        """Connect the listeners of a later component, and note who reads `doc.tensor`."""
+        if not isinstance(getattr(component, "model", None), Model):
+            return
+        for node in component.model.walk():
+            if isinstance(node, Tok2VecListener):
+                self._tensor_readers.add(node)
+            elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
+                node.attrs["link"].connect(self)
+                self.add_listener(node, component.name)
 
     # On disk: vocab and model/, the folder that `save_pretrained` writes.
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Give the component as bytes, weights included unless `store_weights` is false."""
+        self._settle()
         parts: dict[str, Callable[..., Any]] = {
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
             "model": get_shim(self.model).to_bytes,
@@ -300,10 +444,12 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             "model": get_shim(self.model).from_bytes,
         }
         util.from_bytes(bytes_data, parts, exclude)
+        self._clear()
         return self
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Write the component to a folder, weights included unless `store_weights` is false."""
+        self._settle()
         parts: dict[str, Callable[..., Any]] = {
             "vocab": lambda folder: self.vocab.to_disk(folder, exclude=exclude),
             "model": get_shim(self.model).write,
@@ -322,17 +468,20 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             "model": get_shim(self.model).read,
         }
         util.from_disk(path, parts, exclude)
+        self._clear()
         return self
 
     # TrainablePipe is a C class of which Python would pickle no more than that.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {name: getattr(self, name) for name in ("vocab", "model", "name", *vars(self))}
+        names = {"vocab", "model", "name", *vars(self)} - TRANSIENT
+        state = {name: getattr(self, name) for name in names}
         return _unpickle, (type(self),), {**state, "_tensor_readers": list(self._tensor_readers)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in {**state, "_tensor_readers": WeakSet(state["_tensor_readers"])}.items():
             setattr(self, name, value)
+        self._clear()
         register_extensions()
 
 

@@ -1,0 +1,43 @@
+"""`spacy_elmo.ElmoTok2Vec.v1`: ELMo beside a component's own embedding, into its encoder."""
+
+from spacy.util import registry
+from thinc.api import Maxout, chain, concatenate, with_array
+
+from .architecture import ThincModel
+
+
+@registry.architectures("spacy_elmo.ElmoTok2Vec.v1")
+def make_elmo_tok2vec(
+    elmo: ThincModel,
+    encode: ThincModel,
+    embed: ThincModel | None = None,
+    elmo_output: ThincModel | None = None,
+    maxout_pieces: int = 3,
+) -> ThincModel:
+    """Put ELMo at the input, and perhaps the output, of a component's encoder.
+
+    Computes `h = encode(maxout([elmo; embed]))`, and `[h; elmo_output]` where that is given: the
+    `[x; ELMo]` and `[h; ELMo]` of Peters et al. 2018, section 3.3, each with a mix of its own.
+
+    Args:
+        elmo: A listener.
+        encode: An encoder, such as `spacy.MaxoutWindowEncoder.v2` or `spacy.TorchBiLSTMEncoder.v1`.
+        embed: The component's own embedding, such as `spacy.MultiHashEmbed.v2`, or a listener to a
+            shared `tok2vec`; None = ELMo alone.
+        elmo_output: Another listener for the output; None = `h` alone.
+        maxout_pieces: Of the layer that brings the input to the encoder's width.
+
+    Returns:
+        A model from docs to vectors, `(tokens, width)` each.
+    """
+    width = encode.get_dim("nO")
+    inputs = elmo if embed is None else concatenate(elmo, embed)
+    reduce: ThincModel = Maxout(nO=width, nP=maxout_pieces, normalize=True)
+    hidden: ThincModel = chain(inputs, with_array(reduce), encode)
+    hidden.set_dim("nO", width)
+    if elmo_output is None:
+        return hidden
+    outputs: ThincModel = concatenate(hidden, elmo_output)
+    if elmo_output.has_dim("nO"):
+        outputs.set_dim("nO", width + elmo_output.get_dim("nO"))
+    return outputs
