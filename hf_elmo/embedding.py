@@ -233,7 +233,7 @@ class _Runner:
     def embed(self, sentences: Iterator[Sequence[str]], look_ahead: int) -> Iterator[Piece]:
         """Run sentences in groups of about `look_ahead` words; longer ones alone, in pieces."""
         first = 0
-        for group in _group(sentences, look_ahead):
+        for group in group_sentences(sentences, look_ahead):
             if len(group) == 1:
                 for _, start, vectors in self._run(group):
                     yield Piece(first, start, len(group[0]), vectors)
@@ -392,7 +392,9 @@ class _Runner:
         self.batch_tokens //= 2
 
 
-def _group(sentences: Iterable[Sequence[str]], look_ahead: int) -> Iterator[list[Sequence[str]]]:
+def group_sentences(
+    sentences: Iterable[Sequence[str]], look_ahead: int
+) -> Iterator[list[Sequence[str]]]:
     """Gather sentences of about `look_ahead` words; a longer one is a group alone."""
     group: list[Sequence[str]] = []
     num_words = 0
