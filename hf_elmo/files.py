@@ -1,5 +1,6 @@
 """Vectors of whole files: text, raw text or CoNLL-U in; HDF5, npz, safetensors or DocBin out."""
 
+import errno
 import json
 import os
 import shutil
@@ -40,6 +41,7 @@ PARTS = "*.safetensors"
 PART_BATCHES = 2  # batches of words that make a part: what an interruption loses at most
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
 COPY_ROWS = 4096  # rows of vectors that are copied at a time
+DATASET_BYTES = 1024  # what HDF5 needs for a dataset beside its data, rather more than less
 LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
 NUM_CONLLU_COLUMNS = 10
 
@@ -416,6 +418,7 @@ def write_hdf5(parts: list[Path], output: Path) -> None:
     """
     import h5py
 
+    _check_space(parts, output)
     index = []
     with h5py.File(output, "w") as file:
         for number, (words, tensor) in enumerate(_read_parts(parts)):
@@ -426,6 +429,19 @@ def write_hdf5(parts: list[Path], output: Path) -> None:
                 dataset[place] = tensor[place]
         dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
         dataset[0] = f"{{{', '.join(index)}}}"
+
+
+def _check_space(parts: list[Path], output: Path) -> None:
+    """Check beforehand that an HDF5 file fits: HDF5 does not survive a disk that fills up."""
+    num_datasets = 0
+    for part in parts:
+        with safe_open(part, "np") as tensors:
+            num_datasets += len(tensors.keys())
+    needed = sum(part.stat().st_size for part in parts) + num_datasets * DATASET_BYTES
+    free = shutil.disk_usage(output.parent).free
+    if needed > free:
+        reason = f"{os.strerror(errno.ENOSPC)} ({needed} bytes needed, {free} free)"
+        raise OSError(errno.ENOSPC, reason, str(output))
 
 
 def write_npz(parts: list[Path], output: Path) -> None:
@@ -447,11 +463,19 @@ def write_safetensors(parts: list[Path], output: Path) -> None:
     index = {}
     first = 0
     for part in parts:
-        shutil.copy(part, output)
+        _link(part, output / part.name)
         numbers = range(first, first + len(_read_words(part)))
         index.update({str(number): part.name for number in numbers})
         first = numbers.stop
     (output / "index.json").write_text(json.dumps({"weight_map": index}))
+
+
+def _link(path: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where files have but one."""
+    try:
+        target.hardlink_to(path)
+    except OSError:
+        shutil.copy(path, target)
 
 
 def write_docbin(parts: list[Path], output: Path) -> None:

@@ -5,9 +5,11 @@ import io
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -246,6 +248,33 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
     names = {path.name for path in output.with_name("vectors.h5.partial").iterdir()}
     assert names == {f"0000000{number}.safetensors" for number in range(3)} | {"settings.json"}
     assert CliRunner().invoke(app, command).exit_code == 0
+    check(output, tiny_model)
+
+
+def test_hdf5_is_not_begun_where_it_does_not_fit(
+    tiny_model: ElmoModel, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = text.with_name("vectors.h5")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=20_000))
+        with pytest.raises(
+            OSError, match=r"No space left on device \(\d+ bytes needed, 20000 free"
+        ):
+            embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+    assert not output.with_name("vectors.h5.partial").joinpath("output").exists()
+    monkeypatch.setattr(files, "embed_pieces", None)  # nothing is computed again
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def test_parts_are_copied_where_they_cannot_be_linked(
+    tiny_model: ElmoModel, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", fail)
+    output = text.with_name("vectors.safetensors")
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS)
     check(output, tiny_model)
 
 
