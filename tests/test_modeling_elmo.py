@@ -1,6 +1,8 @@
 """The model: layers against plain PyTorch, invariants, errors, loading."""
 
 import copy
+import pickle  # noqa: TID251 (as multiprocessing does it)
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -456,6 +458,7 @@ def test_initial_values_are_those_of_bilm_tf(tiny_config: ElmoConfig) -> None:
     characters = encoder.char_embedding.weight
     assert characters.abs().max() <= 1
     assert characters.std() > 0.5  # uniform from -1 to 1, deviation 0.577
+    assert characters[0].abs().sum() == 0
     highway = encoder.highways[0]
     assert highway.gate.bias.tolist() == [-2.0] * tiny_config.num_filters
     assert_close(highway.gate.weight.std().item(), tiny_config.num_filters**-0.5, rtol=0.2, atol=0)
@@ -763,3 +766,73 @@ def test_the_row_of_no_token_is_zero_and_stays_so(tiny_config: ElmoConfig) -> No
     assert table[0].abs().sum() == 0
     model.token_encoder(torch.zeros(1, 50, dtype=torch.long), None).sum().backward()
     assert table.grad[0].abs().sum() == 0
+
+
+HEADS = [ElmoModel, ElmoForPreTraining, *CLASSIFIERS]
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("device_map", ["cpu", "auto", {"": "cpu"}])
+def test_device_maps_change_no_output(
+    tiny_config: ElmoConfig, tmp_path: Path, head: type[ElmoPreTrainedModel], device_map: object
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7)
+    model.save_pretrained(tmp_path)
+    batch = make_batch(tiny_config, SENTENCES)
+    loaded = head.from_pretrained(tmp_path, device_map=device_map)
+    device = loaded.device
+    out = loaded(*(part.to(device) for part in batch))[0]
+    assert_close(out.cpu(), model(*batch)[0], **TOLERANCE)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_load_in_half_precision(
+    tiny_config: ElmoConfig, tmp_path: Path, head: type[ElmoPreTrainedModel], dtype: torch.dtype
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7)
+    model.save_pretrained(tmp_path / "single")
+    loaded = head.from_pretrained(tmp_path / "single", dtype=dtype)
+    assert {value.dtype for value in loaded.state_dict().values()} == {dtype}
+    batch = make_batch(tiny_config, SENTENCES)
+    with torch.no_grad():
+        out, expected = loaded(*batch)[0], model(*batch)[0]
+    assert out.dtype == dtype
+    assert_close(out.float(), expected, rtol=0.05, atol=0.2)  # 2**-8 of 8, a few times over
+    loaded.save_pretrained(tmp_path / "half")
+    assert head.from_pretrained(tmp_path / "half").dtype == dtype
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],
+    ids=["deepcopy", "pickle"],
+)
+def test_models_can_be_copied_after_use(
+    tiny_config: ElmoConfig,
+    head: type[ElmoPreTrainedModel],
+    duplicate: Callable[[ElmoPreTrainedModel], ElmoPreTrainedModel],
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7)
+    batch = make_batch(tiny_config, SENTENCES)
+    with torch.inference_mode():
+        expected = model(*batch)[0]
+    copied = duplicate(model)
+    with torch.inference_mode():
+        assert_close(copied(*batch)[0], expected, rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.mul_(1.5)
+    with torch.inference_mode():
+        assert_close(model(*batch)[0], expected, rtol=0, atol=0)
+        assert (copied(*batch)[0] - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_models_are_built_without_memory_on_the_meta_device(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    with torch.device("meta"):
+        model = head(ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 7}))
+    assert {value.device.type for value in model.state_dict().values()} == {"meta"}
