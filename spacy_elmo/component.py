@@ -385,6 +385,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         if self._waiting_sgd is not None:
             self.model.finish_update(self._waiting_sgd)
             self._waiting_sgd = None
+            self.desk.clear()
 
     # spaCy calls these for the components that come after this one.
 
