@@ -1,0 +1,94 @@
+"""Target words of the language model: counted in text, kept in a file, looked up as ids."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
+SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # the first lines of bilm-tf's files
+VOCABULARY_NAME = "target_vocab.txt"
+
+
+class TargetVocabulary:
+    """The words that the softmax can predict, in the order of its rows.
+
+    They should be sorted by falling frequency: the sampled softmax draws low ids more often.
+
+    Args:
+        words: All words, `<S>`, `</S>` and `<UNK>` among them, each once.
+
+    Raises:
+        ValueError: If one of the three is missing, or a word occurs twice.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self._ids = {word: row for row, word in enumerate(self.words)}
+        missing = [word for word in SPECIAL_WORDS if word not in self._ids]
+        if missing:
+            raise ValueError(
+                f"Expected {', '.join(SPECIAL_WORDS)} in the vocabulary, missing: "
+                f"{', '.join(missing)}. Add one line for each, first in the file."
+            )
+        if len(self._ids) < len(self.words):
+            twice = next(word for word, count in Counter(self.words).items() if count > 1)
+            raise ValueError(f"Expected each word of the vocabulary once, got {twice!r} again.")
+        self._unknown = self._ids[UNKNOWN]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._ids
+
+    def convert_words_to_ids(self, words: Iterable[str]) -> list[int]:
+        """Look up words; those outside the vocabulary become `<UNK>`."""
+        return [self._ids.get(word, self._unknown) for word in words]
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> "TargetVocabulary":
+        """Read a file of one word a line, or such a file in a model's folder."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / VOCABULARY_NAME
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            return cls([line.rstrip("\n") for line in lines])
+
+    def save(self, path: Path | str) -> None:
+        """Write one word a line to a file, or to `target_vocab.txt` in a folder."""
+        path = Path(path)
+        if path.is_dir():
+            path = path / VOCABULARY_NAME
+        path.write_text("".join(f"{word}\n" for word in self.words), "utf-8", newline="\n")
+
+
+def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
+    """Count the words of all sentences; memory grows with the distinct words alone."""
+    counts: Counter[str] = Counter()
+    for words in sentences:
+        counts.update(words)
+    return counts
+
+
+def build_vocabulary(
+    counts: Counter[str], *, max_size: int | None = None, min_count: int = 1
+) -> TargetVocabulary:
+    """Keep the most frequent words, after `<S>`, `</S>` and `<UNK>`.
+
+    Args:
+        counts: How often each word occurs.
+        max_size: Words to keep at most, the three special ones included; None = no bound.
+        min_count: Words rarer than this are left out.
+
+    Returns:
+        The words by falling count, those with the same count in alphabetical order.
+    """
+    kept = [
+        (-count, word)
+        for word, count in counts.items()
+        if count >= min_count and word not in SPECIAL_WORDS
+    ]
+    words = [word for _, word in sorted(kept)]
+    if max_size is not None:
+        words = words[: max(0, max_size - len(SPECIAL_WORDS))]
+    return TargetVocabulary([*SPECIAL_WORDS, *words])
