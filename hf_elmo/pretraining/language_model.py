@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..modeling_elmo import ElmoForPreTraining, ElmoState
+from ..modeling_elmo import WORDS_PER_CHUNK, ElmoForPreTraining, ElmoState
 from ..recurrence import run_stacks
 from .losses import full_softmax_losses, sampled_softmax_losses
 
@@ -59,8 +59,7 @@ class WindowedLanguageModel(nn.Module):
             None if the model has no backward direction.
         """
         bilm = self.model.elmo
-        words = bilm.encode_words(input_ids, word_input_ids)
-        table = torch.cat([bilm.encode_boundaries(), words])
+        table = torch.cat([bilm.encode_boundaries(), self._encode(input_ids, word_input_ids)])
         window, batch = forward_inputs.shape
         inputs = [table[forward_inputs.flatten()]]
         stacks = [bilm.forward_lstm]
@@ -81,6 +80,18 @@ class WindowedLanguageModel(nn.Module):
         ]
         self.num_windows += self.training
         return losses[0], losses[1] if len(losses) > 1 else None
+
+    def _encode(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+        """Encode distinct words in chunks; those of like lengths stand together."""
+        encoder = self.model.elmo.token_encoder
+        kinds = [ids.split(WORDS_PER_CHUNK) for ids in (input_ids, word_input_ids) if ids is not None]
+        return torch.cat([
+            encoder(
+                None if input_ids is None else chunk[0],
+                None if word_input_ids is None else chunk[-1],
+            )
+            for chunk in zip(*kinds, strict=True)
+        ])
 
     def _zero_state(self, batch: int) -> ElmoState:
         config, device = self.model.config, self.model.device

@@ -1,28 +1,86 @@
 """Losses of the language model: the full softmax, in chunks, and TensorFlow's sampled softmax."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
-LOGITS_PER_CHUNK = 2**24  # logits in memory at a time: 64 MiB in float32, at any vocabulary size
-
-
-def _split_rows(hidden: Tensor, vocab_size: int, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    rows = max(1, LOGITS_PER_CHUNK // vocab_size)
-    return zip(*(tensor.split(rows) for tensor in (hidden, *others)), strict=True)
+# Logits in memory at a time: what a cache holds, but enough rows that reading the weights is not all.
+LOGITS_PER_CHUNK = 2**20
+MIN_ROWS_PER_CHUNK = 64  # 203 MB of logits at the 793,471 words of the original softmax
 
 
-def _cross_entropy(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.cross_entropy(F.linear(hidden, weight, bias).float(), targets, reduction="none")
+class _LogSumExp(torch.autograd.Function):
+    """`logsumexp(hidden @ weight^T + bias)` of each row, with no more than a chunk of the logits.
+
+    The backward pass computes the logits once more.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]  # PyTorch leaves the arguments to us
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, excluded: Tensor
+    ) -> Tensor:
+        sums = [
+            _logits(*rows, weight, bias).logsumexp(dim=1)
+            for rows in _split_rows(len(weight), hidden, excluded)
+        ]
+        result = torch.cat([hidden.new_empty(0, dtype=torch.float32), *sums])
+        ctx.save_for_backward(hidden, weight, bias, excluded, result)
+        return result
+
+    @staticmethod
+    def backward(  # type: ignore[override]  # the same
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        hidden, weight, bias, excluded, result = ctx.saved_tensors
+        hidden_gradients = []
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
+        bias_gradient = torch.zeros_like(bias, dtype=torch.float32)
+        chunks = _split_rows(len(weight), hidden, excluded, result, gradient)
+        for rows, banned, sums, factor in chunks:
+            shares = _logits(rows, banned, weight, bias).sub_(sums[:, None]).exp_()
+            shares.mul_(factor[:, None])
+            bias_gradient += shares.sum(dim=0)
+            shares = shares.to(hidden.dtype)
+            hidden_gradients.append(shares @ weight)
+            weight_gradient += shares.T @ rows
+        return (
+            torch.cat([hidden[:0], *hidden_gradients]),
+            weight_gradient.to(weight.dtype),
+            bias_gradient.to(bias.dtype),
+            None,
+        )
+
+
+def _split_rows(num_columns: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    rows = max(MIN_ROWS_PER_CHUNK, LOGITS_PER_CHUNK // num_columns)
+    return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+
+
+def _logits(hidden: Tensor, excluded: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute logits in float32; column `excluded[row]` of a row counts for nothing, -1 = none."""
+    logits = F.linear(hidden, weight).float().add_(bias)
+    hits = (excluded >= 0).nonzero().squeeze(1)
+    logits[hits, excluded[hits]] = -torch.inf
+    return logits
+
+
+def _log_sum_exp(hidden: Tensor, weight: Tensor, bias: Tensor, excluded: Tensor) -> Tensor:
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    return _LogSumExp.apply(hidden, weight, bias, excluded)  # type: ignore[no-any-return, no-untyped-call]  # torch's
+
+
+def _target_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.linalg.vecdot(hidden.float(), weight.float()) + bias
 
 
 def full_softmax_losses(hidden: Tensor, targets: Tensor, softmax: nn.Linear) -> Tensor:
     """Compute `-log p(target)` over the whole vocabulary.
-
-    Logits are made `LOGITS_PER_CHUNK` at a time, and once more for the gradient.
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
@@ -32,13 +90,10 @@ def full_softmax_losses(hidden: Tensor, targets: Tensor, softmax: nn.Linear) -> 
     Returns:
         Losses in nats, shape `(words,)`.
     """
-    losses = [
-        checkpoint(_cross_entropy, *chunk, softmax.weight, softmax.bias, use_reentrant=False)
-        if torch.is_grad_enabled()
-        else _cross_entropy(*chunk, softmax.weight, softmax.bias)
-        for chunk in _split_rows(hidden, softmax.out_features, targets)
-    ]
-    return torch.cat(losses)
+    nothing = torch.full_like(targets, -1)
+    sums = _log_sum_exp(hidden, softmax.weight, softmax.bias, nothing)
+    target_weight = F.embedding(targets, softmax.weight)
+    return sums - _target_logits(hidden, target_weight, softmax.bias[targets])
 
 
 def draw_log_uniform(
@@ -122,14 +177,11 @@ def sampled_softmax_losses(
     negatives, num_draws = draw_log_uniform(num_negatives, vocab_size, generator)
     negatives, num_draws = negatives.to(targets.device), num_draws.to(targets.device)
     rows = torch.cat([targets, negatives])
-    correction = log_expected_count(rows, num_draws, vocab_size)
     weight = F.embedding(rows, softmax.weight)  # one gather: one dense gradient
-    bias = softmax.bias[rows] - correction
-    true_weight, negative_weight = weight.split([len(targets), num_negatives])
-    true_bias, negative_bias = bias.split([len(targets), num_negatives])
-    true_logits = torch.linalg.vecdot(hidden, true_weight.to(hidden.dtype)) + true_bias
-    negative_logits = F.linear(hidden, negative_weight.to(hidden.dtype)) + negative_bias
-    is_hit = targets[:, None] == negatives
-    negative_logits = negative_logits.masked_fill(is_hit, torch.finfo(torch.float32).min)
-    logits = torch.cat([true_logits[:, None], negative_logits], dim=1)
-    return F.cross_entropy(logits.float(), torch.zeros_like(targets), reduction="none")
+    bias = softmax.bias[rows] - log_expected_count(rows, num_draws, vocab_size)
+    target_weight, weight = weight.split([len(targets), num_negatives])
+    target_bias, bias = bias.split([len(targets), num_negatives])
+    columns = torch.full((vocab_size,), -1, device=targets.device)
+    columns[negatives] = torch.arange(num_negatives, device=targets.device)
+    sums = _log_sum_exp(hidden, weight, bias, columns[targets])
+    return F.softplus(sums - _target_logits(hidden, target_weight, target_bias))

@@ -149,12 +149,18 @@ class TrainingClock(TrainerCallback):
     def __init__(self, max_hours: float | None = None) -> None:
         self.max_hours = max_hours
         self.steps_at_last_log = 0
-        self._before = 0.0
+        self._before = self._elapsed = 0.0
         self._start = self._last_log = time.monotonic()
 
     def elapsed(self) -> float:
         """Return the seconds of training so far."""
-        return self._before + time.monotonic() - self._start
+        return self._elapsed
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        elapsed = [self._before + time.monotonic() - self._start]
+        if args.world_size > 1:  # all processes must go by one clock
+            torch.distributed.broadcast_object_list(elapsed)
+        self._elapsed = elapsed[0]
 
     def fraction(self) -> float:
         """Return how much of the time is used up, from 0."""
@@ -170,7 +176,7 @@ class TrainingClock(TrainerCallback):
         self._start = self._last_log = time.monotonic()
         self.steps_at_last_log = state.global_step
         hours = [entry["hours"] for entry in state.log_history if "hours" in entry]
-        self._before = 3600 * hours[-1] if hours else 0.0
+        self._before = self._elapsed = 3600 * hours[-1] if hours else 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.fraction() >= 1:
