@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -118,7 +118,7 @@ class ElmoTrainer(Trainer):
             names = ("forward_h", "forward_c", "backward_h", "backward_c")
             parts = [part for direction in self.model.state if direction for part in direction]
             tensors = {name: part.contiguous() for name, part in zip(names, parts, strict=False)}
-            safetensors.torch.save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
+            save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
         if rank == 0:
             position = {"num_windows": self.model.num_windows, **self.stream.state_dict()}
             (Path(output_dir) / STREAM_NAME).write_text(json.dumps(position), "utf-8")
@@ -130,13 +130,13 @@ class ElmoTrainer(Trainer):
         self.model.num_windows = position["num_windows"]
         self.stream.load_state_dict(position)
         path = Path(checkpoint) / STATE_NAME.format(rank=self.args.process_index)
-        parts = safetensors.torch.load_file(path, device=str(self.args.device))
+        parts = {name: part.to(self.args.device) for name, part in load_file(path).items()}
         backward = (parts["backward_h"], parts["backward_c"]) if "backward_h" in parts else None
         self.model.state = ElmoState((parts["forward_h"], parts["forward_c"]), backward)
         super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        weights = safetensors.torch.load_file(Path(resume_from_checkpoint) / "model.safetensors")
+        weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
         self.model.model.load_state_dict(weights)
 
     def _load_best_model(self) -> None:
