@@ -1,26 +1,26 @@
-"""The biLM over windows of text: what a training step and bilm-tf's evaluation compute."""
+"""The biLM over successive windows of text, as training and bilm-tf's evaluation run it."""
 
-from typing import Any
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..modeling_elmo import WORDS_PER_CHUNK, ElmoForPreTraining, ElmoState
-from ..recurrence import run_stacks
+from ..recurrence import State, run_stacks
 from .losses import full_softmax_losses, sampled_softmax_losses
 
 
 class WindowedLanguageModel(nn.Module):
     """Run a biLM over successive windows, its state carried from each to the next.
 
-    Gradients end at the window's start (truncated back-propagation through time). The state is no
-    buffer: DistributedDataParallel would replace every process's with that of the first.
+    Gradients end at the start of the window (truncated back-propagation through time). The state
+    is no buffer: DistributedDataParallel would replace every process's with that of the first.
 
     Args:
         model: biLM and softmax.
         num_negatives: Negatives of the sampled softmax, in training; None = the full softmax.
-        seed: Seed of the negatives, which are a function of it and the number of the window.
+        seed: Seed of the negatives, which are a function of it and of the number of the window.
     """
 
     def __init__(
@@ -30,80 +30,90 @@ class WindowedLanguageModel(nn.Module):
         self.model = model
         self.num_negatives = num_negatives
         self.seed = seed
-        self.state: ElmoState | None = None
-        self.num_windows = 0
+        self.state: ElmoState | None = None  # None = zeros, at the next window
+        self.num_windows = 0  # windows trained on
 
     def forward(
         self,
         *,
-        input_ids: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
         forward_inputs: Tensor,
         backward_inputs: Tensor,
         forward_targets: Tensor,
         backward_targets: Tensor,
+        input_ids: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the losses of one window and step to the next.
 
         Args:
-            input_ids: Characters of the distinct words, `(words, characters)`.
-            word_input_ids: Lexicon rows of the distinct words, `(words,)`.
             forward_inputs: 0 for `<S>`, 1 for `</S>`, else 2 + the distinct word's number, shape
                 `(window, batch)`.
             backward_inputs: The same of the backward stream.
             forward_targets: Target ids, shape `(window, batch)`.
             backward_targets: The same of the backward stream.
+            input_ids: Characters of the distinct words, `(words, characters)`.
+            word_input_ids: Lexicon rows of the distinct words, `(words,)`.
 
         Returns:
-            Losses in nats of both directions, shape `(window, batch)` each; the backward ones are
-            None if the model has no backward direction.
+            Losses in nats of the forward and the backward direction, shape `(window, batch)` each;
+            the latter is None if the biLM has no backward direction.
         """
         bilm = self.model.elmo
-        table = torch.cat([bilm.encode_boundaries(), self._encode(input_ids, word_input_ids)])
         window, batch = forward_inputs.shape
-        inputs = [table[forward_inputs.flatten()]]
-        stacks = [bilm.forward_lstm]
-        state = self.state or self._zero_state(batch)
-        states = [state.forward]
-        targets = [forward_targets]
+        table = torch.cat([bilm.encode_boundaries(), self._encode(input_ids, word_input_ids)])
+        state = self._zero_state(batch) if self.state is None else self.state
+        stacks, states = [bilm.forward_lstm], [state.forward]
+        inputs, targets = [forward_inputs], [forward_targets]
         if state.backward is not None:
-            inputs.append(table[backward_inputs.flatten()])
             stacks.append(bilm.backward_lstm)
             states.append(state.backward)
+            inputs.append(backward_inputs)
             targets.append(backward_targets)
-        outputs = run_stacks(stacks, inputs, [batch] * window, states, [False] * len(stacks))
-        new_states = [tuple(part.detach() for part in new) for _, new in outputs]
-        self.state = ElmoState(new_states[0], new_states[1] if len(new_states) > 1 else None)
+        vectors = [F.embedding(places.flatten(), table) for places in inputs]
+        outputs = run_stacks(stacks, vectors, [batch] * window, states, [False] * len(stacks))
+        self.state = ElmoState(*(_detach(new) for _, new in outputs), *[None] * (2 - len(outputs)))
         losses = [
-            self._losses(layers[-1], target.flatten(), direction).view(window, batch)
-            for direction, ((layers, _), target) in enumerate(zip(outputs, targets, strict=True))
+            self._losses(layers[-1], places.flatten(), direction).view(window, batch)
+            for direction, ((layers, _), places) in enumerate(zip(outputs, targets, strict=True))
         ]
         self.num_windows += self.training
         return losses[0], losses[1] if len(losses) > 1 else None
 
     def _encode(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-        """Encode distinct words in chunks; those of like lengths stand together."""
+        """Encode words that are already distinct, in chunks that a cache holds."""
         encoder = self.model.elmo.token_encoder
-        kinds = [ids.split(WORDS_PER_CHUNK) for ids in (input_ids, word_input_ids) if ids is not None]
-        return torch.cat([
+        num_words = len(cast(Tensor, word_input_ids if input_ids is None else input_ids))
+        chunks = [
             encoder(
-                None if input_ids is None else chunk[0],
-                None if word_input_ids is None else chunk[-1],
+                None if input_ids is None else input_ids[start : start + WORDS_PER_CHUNK],
+                None if word_input_ids is None else word_input_ids[start : start + WORDS_PER_CHUNK],
             )
-            for chunk in zip(*kinds, strict=True)
-        ])
+            for start in range(0, num_words, WORDS_PER_CHUNK)
+        ]
+        return torch.cat(chunks) if chunks else self.model.softmax.weight[:0]
 
     def _zero_state(self, batch: int) -> ElmoState:
-        config, device = self.model.config, self.model.device
-        h = torch.zeros(config.num_hidden_layers, batch, config.projection_size, device=device)
-        c = torch.zeros(config.num_hidden_layers, batch, config.cell_size, device=device)
+        config, weight = self.model.config, self.model.softmax.weight
+        h = weight.new_zeros(config.num_hidden_layers, batch, config.projection_size)
+        c = weight.new_zeros(config.num_hidden_layers, batch, config.cell_size)
         return ElmoState((h, c), (h, c) if config.bidirectional else None)
 
     def _losses(self, hidden: Tensor, targets: Tensor, direction: int) -> Tensor:
-        softmax = self.model.softmax
         hidden = F.dropout(hidden, self.model.config.dropout, self.training)
+        weight, bias = self.model.softmax.weight, self.model.softmax.bias
         if self.num_negatives is None or not self.training:
-            return full_softmax_losses(hidden, targets, softmax)
+            return full_softmax_losses(hidden, targets, weight, bias)
         generator = torch.Generator()
         generator.manual_seed((self.seed << 40) + 2 * self.num_windows + direction)
-        return sampled_softmax_losses(hidden, targets, softmax, self.num_negatives, generator)
+        return sampled_softmax_losses(
+            hidden,
+            targets,
+            weight,
+            bias,
+            num_negatives=self.num_negatives,
+            generator=generator,
+        )
+
+
+def _detach(state: State) -> State:
+    return state[0].detach(), state[1].detach()

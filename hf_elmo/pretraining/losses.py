@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 # Logits in memory at a time: what a cache holds, but enough rows that reading the weights is not all.
 LOGITS_PER_CHUNK = 2**20
@@ -79,21 +79,20 @@ def _target_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.linalg.vecdot(hidden.float(), weight.float()) + bias
 
 
-def full_softmax_losses(hidden: Tensor, targets: Tensor, softmax: nn.Linear) -> Tensor:
+def full_softmax_losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Compute `-log p(target)` over the whole vocabulary.
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
         targets: Rows of the vocabulary, shape `(words,)`.
-        softmax: Weight `(vocab_size, projection_size)` and bias.
+        weight: Softmax weight, shape `(vocab_size, projection_size)`.
+        bias: Softmax bias, shape `(vocab_size,)`.
 
     Returns:
         Losses in nats, shape `(words,)`.
     """
-    nothing = torch.full_like(targets, -1)
-    sums = _log_sum_exp(hidden, softmax.weight, softmax.bias, nothing)
-    target_weight = F.embedding(targets, softmax.weight)
-    return sums - _target_logits(hidden, target_weight, softmax.bias[targets])
+    sums = _log_sum_exp(hidden, weight, bias, torch.full_like(targets, -1))
+    return sums - _target_logits(hidden, F.embedding(targets, weight), bias[targets])
 
 
 def draw_log_uniform(
@@ -153,7 +152,9 @@ def log_expected_count(rows: Tensor, num_draws: Tensor, vocab_size: int) -> Tens
 def sampled_softmax_losses(
     hidden: Tensor,
     targets: Tensor,
-    softmax: nn.Linear,
+    weight: Tensor,
+    bias: Tensor,
+    *,
     num_negatives: int,
     generator: torch.Generator,
 ) -> Tensor:
@@ -166,22 +167,23 @@ def sampled_softmax_losses(
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
         targets: Rows of the vocabulary, shape `(words,)`.
-        softmax: Weight `(vocab_size, projection_size)` and bias.
+        weight: Softmax weight, shape `(vocab_size, projection_size)`.
+        bias: Softmax bias, shape `(vocab_size,)`.
         num_negatives: Rows to draw.
         generator: Source of chance, on the CPU.
 
     Returns:
         Losses in nats, shape `(words,)`.
     """
-    vocab_size = softmax.out_features
+    vocab_size = len(weight)
     negatives, num_draws = draw_log_uniform(num_negatives, vocab_size, generator)
     negatives, num_draws = negatives.to(targets.device), num_draws.to(targets.device)
     rows = torch.cat([targets, negatives])
-    weight = F.embedding(rows, softmax.weight)  # one gather: one dense gradient
-    bias = softmax.bias[rows] - log_expected_count(rows, num_draws, vocab_size)
-    target_weight, weight = weight.split([len(targets), num_negatives])
-    target_bias, bias = bias.split([len(targets), num_negatives])
+    row_weight = F.embedding(rows, weight)  # one gather: one dense gradient
+    row_bias = bias[rows] - log_expected_count(rows, num_draws, vocab_size)
+    target_weight, negative_weight = row_weight.split([len(targets), num_negatives])
+    target_bias, negative_bias = row_bias.split([len(targets), num_negatives])
     columns = torch.full((vocab_size,), -1, device=targets.device)
     columns[negatives] = torch.arange(num_negatives, device=targets.device)
-    sums = _log_sum_exp(hidden, weight, bias, columns[targets])
+    sums = _log_sum_exp(hidden, negative_weight, negative_bias, columns[targets])
     return F.softplus(sums - _target_logits(hidden, target_weight, target_bias))

@@ -1,50 +1,41 @@
 """Windows over streams of sentences, as bilm-tf feeds them to the two directions."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
+from .text import Text
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 
 Ids = npt.NDArray[np.int64]
-
-
-class Window(NamedTuple):
-    """One window of every row, in both directions.
-
-    Attributes:
-        words: Distinct input words; the first two are always `<S>` and `</S>`.
-        forward: Places in `words` of the forward stream, shape `(window, batch)`.
-        backward: Places in `words` of the backward stream, shape `(window, batch)`.
-        forward_targets: Target ids: the next word, shape `(window, batch)`.
-        backward_targets: Target ids: the word before, shape `(window, batch)`.
-    """
-
-    words: list[str]
-    forward: Ids
-    backward: Ids
-    forward_targets: Ids
-    backward_targets: Ids
+BOUNDARIES = (SENTENCE_START, SENTENCE_END)
 
 
 class SentenceStream:
-    """An endless or single pass over sentences that knows where it is.
+    """Pass after pass over the sentences of a text, with a position to come back to.
 
     Args:
-        open_pass: Given the number of a pass, from 0, yields its sentences in their order.
+        text: The text.
+        seed: Seed of the order, another one in each pass; None = the text's own order.
         num_passes: Passes to make; None = no end.
     """
 
     def __init__(
-        self, open_pass: Callable[[int], Iterable[list[str]]], *, num_passes: int | None = None
+        self, text: Text, *, seed: int | None = None, num_passes: int | None = None
     ) -> None:
-        self._open_pass = open_pass
+        self._text = text
+        self._seed = seed
         self._num_passes = num_passes
-        self.pass_number, self.num_taken = 0, 0
-        self._sentences = iter(open_pass(0))
+        self.seek(0, 0)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
 
     def __next__(self) -> list[str]:
         while (words := next(self._sentences, None)) is None:
@@ -54,31 +45,50 @@ class SentenceStream:
         self.num_taken += 1
         return words
 
-    def __iter__(self) -> Iterator[list[str]]:
-        return self
-
     def seek(self, pass_number: int, num_taken: int) -> None:
         """Go to where `num_taken` sentences of a pass were taken, by reading past them."""
         self.pass_number, self.num_taken = pass_number, num_taken
-        self._sentences = iter(self._open_pass(pass_number))
+        rng = None if self._seed is None else random.Random(f"{self._seed} {pass_number}")
+        self._sentences = self._text(rng)
         for _ in range(num_taken):
             next(self._sentences)
+
+
+class Window(NamedTuple):
+    """One window of some rows, in both directions.
+
+    Attributes:
+        words: Distinct input words, after `<S>` and `</S>`.
+        forward: Places in `words` of the forward stream, shape `(window, rows)`.
+        backward: Places in `words` of the backward stream, shape `(window, rows)`.
+        forward_targets: Target ids: the next word, shape `(window, rows)`.
+        backward_targets: Target ids: the word before, shape `(window, rows)`.
+    """
+
+    words: list[str]
+    forward: Ids
+    backward: Ids
+    forward_targets: Ids
+    backward_targets: Ids
 
 
 class WindowStream:
     """Rows that take the next sentence of one stream whenever their own is used up.
 
-    The rows of all processes are fed here, in the same order everywhere, and each process gets the
-    windows of its own rows: what is trained on does not depend on the number of processes.
-    Sentences run on from window to window, and from one to the next within a window. The backward
-    stream is the same sentences, each reversed, not the forward window turned round. The last
-    windows, for which not all rows can be filled, are dropped (bilm/data.py, `_get_batch`).
+    Sentences run on from window to window, and one follows the other within a window. The backward
+    stream is the same sentences, each reversed; it is not the forward window turned round. The end
+    of the text, where not every row can be filled, is dropped (bilm/data.py, `_get_batch`).
+
+    The rows of all processes are fed here, in the same way in each, and a process gets the windows
+    of its own rows: what is trained on does not depend on the number of processes.
 
     Args:
         sentences: The stream that feeds all rows.
         vocabulary: Target words.
         num_rows: Rows of all processes together.
         window: Time steps of a window.
+        feed: Time steps that a row is filled with before the next one is; None = `window`. With 1,
+            the windows are `window` of bilm-tf's test steps in one.
         rows: The rows of this process; None = all.
     """
 
@@ -89,67 +99,72 @@ class WindowStream:
         *,
         num_rows: int,
         window: int,
+        feed: int | None = None,
         rows: range | None = None,
     ) -> None:
-        self._sentences = sentences
+        self.sentences = sentences
         self._vocabulary = vocabulary
-        self._window = window
+        self._num_feeds, self._feed_size = (1, window) if feed is None else (window // feed, feed)
         self._rows = range(num_rows) if rows is None else rows
-        self._pending: list[list[str]] = [[] for _ in range(num_rows)]  # framed sentences ...
-        self._places = [0] * num_rows  # ... and how much of each is read
+        self._framed: list[list[str]] = [[] for _ in range(num_rows)]  # each row's sentence ...
+        self._places = [0] * num_rows  # ... and how much of it is read
+        self.targets_per_window = num_rows * self._num_feeds * self._feed_size
 
     def __iter__(self) -> Iterator[Window]:
         return self
 
     def __next__(self) -> Window:
-        forward: list[str] = []
-        backward: list[str] = []
-        forward_targets: list[str] = []
-        backward_targets: list[str] = []
-        for row in range(len(self._pending)):
-            is_own = row in self._rows
-            for framed, start, stop in self._feed(row):
-                if is_own:
-                    forward += framed[start:stop]
-                    forward_targets += framed[start + 1 : stop + 1]
-                    turned = framed[::-1]
-                    backward += turned[start:stop]
-                    backward_targets += turned[start + 1 : stop + 1]
-        places = {SENTENCE_START: 0, SENTENCE_END: 1}
-        inputs = [[places.setdefault(word, len(places)) for word in x] for x in (forward, backward)]
-        targets = map(self._vocabulary.convert_words_to_ids, (forward_targets, backward_targets))
-        return Window(list(places), *map(self._shape, (*inputs, *targets)))
+        feeds = []
+        try:
+            while len(feeds) < self._num_feeds:
+                feeds.append(self._feed())
+        except StopIteration:
+            if not feeds:
+                raise
+        places = {word: place for place, word in enumerate(BOUNDARIES)}
+        streams = [[word for feed in feeds for word in feed[kind]] for kind in range(4)]
+        inputs = ([places.setdefault(word, len(places)) for word in x] for x in streams[:2])
+        targets = map(self._vocabulary.convert_words_to_ids, streams[2:])
+        ids = [self._arrange(x, len(feeds)) for x in (*inputs, *targets)]
+        return Window(list(places), *ids)
 
-    def _feed(self, row: int) -> list[tuple[list[str], int, int]]:
-        """Fill a row's window with spans of framed sentences; the end of the text is passed on."""
+    def _feed(self) -> tuple[list[str], list[str], list[str], list[str]]:
+        """Fill each row with `feed` steps; return inputs and targets of both directions."""
+        streams: tuple[list[str], ...] = ([], [], [], [])
+        spans = [span for row in range(len(self._framed)) for span in self._feed_row(row)]
+        for framed, start, stop in spans:
+            turned = framed[::-1]
+            for stream, words, shift in zip(
+                streams, (framed, turned, framed, turned), (0, 0, 1, 1), strict=True
+            ):
+                stream.extend(words[start + shift : stop + shift])
+        return streams  # type: ignore[return-value]  # four of them
+
+    def _feed_row(self, row: int) -> list[tuple[list[str], int, int]]:
         spans = []
-        filled = 0
-        while filled < self._window:
-            if self._places[row] >= len(self._pending[row]) - 1:
-                self._pending[row] = [SENTENCE_START, *next(self._sentences), SENTENCE_END]
+        missing = self._feed_size
+        while missing:
+            if self._places[row] >= len(self._framed[row]) - 1:
+                self._framed[row] = [SENTENCE_START, *next(self.sentences), SENTENCE_END]
                 self._places[row] = 0
-            framed, start = self._pending[row], self._places[row]
-            stop = min(start + self._window - filled, len(framed) - 1)
+            framed, start = self._framed[row], self._places[row]
+            stop = min(start + missing, len(framed) - 1)
             self._places[row] = stop
-            filled += stop - start
+            missing -= stop - start
             spans.append((framed, start, stop))
-        return spans
+        return spans if row in self._rows else []
 
-    def _shape(self, ids: list[int]) -> Ids:
-        rows = np.array(ids, dtype=np.int64).reshape(len(self._rows), self._window)
-        return np.ascontiguousarray(rows.T)
-
-    @property
-    def words_per_window(self) -> int:
-        """Return the targets of a window, all rows and one direction."""
-        return len(self._pending) * self._window
+    def _arrange(self, ids: list[int], num_feeds: int) -> Ids:
+        array = np.array(ids, dtype=np.int64)
+        array = array.reshape(num_feeds, len(self._rows), self._feed_size)
+        return np.ascontiguousarray(array.transpose(0, 2, 1)).reshape(-1, len(self._rows))
 
     def state_dict(self) -> dict[str, Any]:
         """Describe the position exactly, in what JSON can hold."""
         return {
-            "pass_number": self._sentences.pass_number,
-            "num_taken": self._sentences.num_taken,
-            "pending": self._pending,
+            "pass_number": self.sentences.pass_number,
+            "num_taken": self.sentences.num_taken,
+            "sentences": self._framed,
             "places": self._places,
         }
 
@@ -159,15 +174,38 @@ class WindowStream:
         Raises:
             ValueError: If it was that of another number of rows.
         """
-        if len(state["pending"]) != len(self._pending):
+        if len(state["places"]) != len(self._places):
             raise ValueError(
-                f"Expected the position of {len(self._pending)} rows, got {len(state['pending'])}: "
-                "resume with the same batch size times processes."
+                f"Expected the position of {len(self._places)} rows, got {len(state['places'])}. "
+                "Resume with the same batch size times processes."
             )
-        self._pending, self._places = list(state["pending"]), list(state["places"])
-        self._sentences.seek(state["pass_number"], state["num_taken"])
+        self._framed, self._places = list(state["sentences"]), list(state["places"])
+        self.sentences.seek(state["pass_number"], state["num_taken"])
 
 
-def pass_generator(seed: int, pass_number: int) -> random.Random:
-    """Make the source of chance of one pass over the text."""
-    return random.Random(f"{seed} {pass_number}")
+class WindowCollator:
+    """Make the tensors of a window, as `WindowedLanguageModel` takes them.
+
+    Each distinct word is spelled once, and words of like lengths stand together, so that few
+    padding characters are encoded.
+
+    Args:
+        tokenizer: The biLM's tokenizer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, window: Window) -> dict[str, Tensor]:
+        """Spell the words of a window, and say which of them stands where."""
+        words = sorted(window.words[len(BOUNDARIES) :], key=len)
+        encoded = self._tokenizer([words], is_split_into_words=True, return_tensors="pt")
+        tensors = {name: ids[0] for name, ids in encoded.items() if name != "attention_mask"}
+        new_places = {word: place for place, word in enumerate((*BOUNDARIES, *words))}
+        order = np.array([new_places[word] for word in window.words], np.int64)
+        return tensors | {
+            "forward_inputs": torch.from_numpy(order[window.forward]),
+            "backward_inputs": torch.from_numpy(order[window.backward]),
+            "forward_targets": torch.from_numpy(window.forward_targets),
+            "backward_targets": torch.from_numpy(window.backward_targets),
+        }

@@ -1,4 +1,4 @@
-"""Sentences of text files: any number of files, plain or compressed, read line by line."""
+"""Sentences of text files or of a `datasets` dataset, read line by line, never held whole."""
 
 import bz2
 import glob
@@ -7,40 +7,69 @@ import lzma
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeAlias
+
+# Given a source of chance, yields all sentences of a text in a shuffled order; given None, in the
+# text's own. A sentence is its words.
+Text: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
 OPEN_FILES = 8  # files that a shuffled pass reads from at once
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
 
-def open_text(path: Path) -> IO[str]:
-    """Open a UTF-8 text file; `.gz`, `.xz`, `.bz2` and `.zst` are decompressed while read."""
-    openers: dict[str, Callable[..., IO[str]]] = {
-        ".gz": gzip.open,  # type: ignore[dict-item]  # overloads: text mode is asked for below
-        ".xz": lzma.open,  # type: ignore[dict-item]  # the same
-        ".bz2": bz2.open,  # type: ignore[dict-item]  # the same
-        ".zst": _open_zstandard,
-    }
-    return openers.get(path.suffix, open)(path, "rt", encoding="utf-8", newline="\n")
+def read_files(patterns: Iterable[str | Path]) -> Text:
+    """Read files of one sentence a line, words separated by white space.
 
+    A shuffled pass takes lines from `OPEN_FILES` files at once, through a buffer of `BUFFER_SIZE`
+    sentences. Blank lines are skipped.
 
-def _open_zstandard(path: Path, mode: str, **options: str) -> IO[str]:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise ImportError(
-            f"Reading {path} needs the package zstandard: pip install 'spacy-elmo[train]'."
-        ) from error
-    stream: IO[str] = zstandard.open(path, mode, **options)
-    return stream
+    Args:
+        patterns: Files, or patterns such as `text/*.txt.gz`; `.gz`, `.bz2`, `.xz` and `.zst` are
+            decompressed while they are read.
 
-
-def find_files(patterns: Iterable[str | Path]) -> list[Path]:
-    """Expand files, folders' patterns such as `text/*.txt.gz`, in the order given.
+    Returns:
+        The text, to be read as often as one likes.
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
     """
+    files = _find_files(patterns)
+
+    def read(rng: random.Random | None) -> Iterator[list[str]]:
+        if rng is None:
+            return map(str.split, _read_lines(files))
+        return map(str.split, shuffle(_interleave(files, rng), rng))
+
+    return read
+
+
+def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> Text:
+    """Read a dataset of the `datasets` package, streamed or not, one or more lines an example.
+
+    Args:
+        dataset: Examples, to be iterated over as often as one likes.
+        column: Where an example holds its text, one sentence a line.
+
+    Returns:
+        The text. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences.
+
+    Raises:
+        KeyError: If an example has no such column.
+    """
+
+    def read_lines() -> Iterator[str]:
+        for example in dataset:
+            if column not in example:
+                raise KeyError(f"Expected a column {column!r} of text, got {', '.join(example)}.")
+            yield from (line for line in str(example[column]).split("\n") if line.strip())
+
+    def read(rng: random.Random | None) -> Iterator[list[str]]:
+        return map(str.split, read_lines() if rng is None else shuffle(read_lines(), rng))
+
+    return read
+
+
+def _find_files(patterns: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
     for pattern in map(str, patterns):
         found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
@@ -51,26 +80,36 @@ def find_files(patterns: Iterable[str | Path]) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def read_lines(files: Sequence[Path], rng: random.Random | None = None) -> Iterator[str]:
-    """Yield every line of the files that is not blank.
+def _open_text(path: Path) -> IO[str]:
+    if path.suffix == ".zst":
+        return _open_zstandard(path)
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    stream: IO[str] = openers.get(path.suffix, open)(path, "rt", encoding="utf-8", newline="\n")
+    return stream
 
-    Args:
-        files: One sentence a line, words separated by spaces.
-        rng: Source of a shuffled order: lines come from `OPEN_FILES` files at once, through a
-            buffer of `BUFFER_SIZE` lines. None = the order of the files.
-    """
-    if rng is None:
-        for path in files:
-            with open_text(path) as lines:
-                yield from (line for line in lines if not line.isspace())
-    else:
-        yield from shuffle_lines(_interleave(files, rng), rng)
+
+def _open_zstandard(path: Path) -> IO[str]:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {path} needs the package zstandard: pip install 'spacy-elmo[train]'."
+        ) from error
+    stream: IO[str] = zstandard.open(path, "rt", encoding="utf-8", newline="\n")
+    return stream
+
+
+def _read_lines(files: Sequence[Path]) -> Iterator[str]:
+    for path in files:
+        with _open_text(path) as lines:
+            yield from (line for line in lines if not line.isspace())
 
 
 def _interleave(files: Sequence[Path], rng: random.Random) -> Iterator[str]:
+    """Yield the lines of all files, each from a random one of those that are open."""
     waiting = list(files)
     rng.shuffle(waiting)
-    readers = [read_lines([path]) for path in waiting[:OPEN_FILES]]
+    readers = [_read_lines([path]) for path in waiting[:OPEN_FILES]]
     del waiting[:OPEN_FILES]
     while readers:
         place = int(rng.random() * len(readers))
@@ -78,12 +117,12 @@ def _interleave(files: Sequence[Path], rng: random.Random) -> Iterator[str]:
         if line is not None:
             yield line
         elif waiting:
-            readers[place] = read_lines([waiting.pop()])
+            readers[place] = _read_lines([waiting.pop()])
         else:
             del readers[place]
 
 
-def shuffle_lines(lines: Iterable[str], rng: random.Random) -> Iterator[str]:
+def shuffle(lines: Iterable[str], rng: random.Random) -> Iterator[str]:
     """Yield all lines, each a random one of the `BUFFER_SIZE` that came next."""
     buffer: list[str] = []
     for line in lines:

@@ -3,31 +3,57 @@
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import (
+    PreTrainedTokenizerBase,
+    SchedulerType,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from ..modeling_elmo import ElmoState
-from .evaluation import evaluate_windows
+from .evaluation import evaluate_stream
 from .language_model import WindowedLanguageModel
-from .streams import WindowStream
+from .streams import WindowCollator, WindowStream
+from .text import Text
 from .vocabulary import TargetVocabulary
 
-STREAM_NAME = "stream.json"
+POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"
+STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
+ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
+MAX_LOG_PERPLEXITY = 700.0  # exp of more is no float
 
 
 class ElmoTrainer(Trainer):
-    """Train a biLM on windows over streams of text.
+    """Train a biLM on windows over a stream of text.
 
-    Gradients are those of the loss times the window, as bilm-tf's are: it matters for the bound of
-    their norm and for Adagrad.
+    The LSTMs' state runs on from window to window. A checkpoint holds, beside the usual, that state
+    for each process and the position in the text. Gradients are those of the loss times the window,
+    as bilm-tf's are: it matters for the bound of their norm and for Adagrad.
+
+    Args:
+        model: The biLM, its state and its negatives.
+        args: Trainer's arguments; `max_steps` must be set and `ignore_data_skip` be on.
+        tokenizer: The biLM's tokenizer.
+        vocabulary: Target words.
+        stream: Windows of this process's rows.
+        heldout: Text to evaluate on, or None.
+        max_hours: Train no longer than this, all runs of one training together, and let the
+            learning rate fall accordingly; None = `max_steps`.
+        callbacks: Further callbacks.
     """
 
     model: WindowedLanguageModel
@@ -37,55 +63,82 @@ class ElmoTrainer(Trainer):
         model: WindowedLanguageModel,
         args: TrainingArguments,
         *,
-        stream: WindowStream,
-        collator: Any,
+        tokenizer: PreTrainedTokenizerBase,
         vocabulary: TargetVocabulary,
-        heldout: Any = None,
+        stream: WindowStream,
+        heldout: Text | None = None,
         max_hours: float | None = None,
-        **kwargs: Any,
+        callbacks: list[TrainerCallback] | None = None,
     ) -> None:
-        super().__init__(model, args, eval_dataset=heldout, **kwargs)
-        self.model_accepts_loss_kwargs = False
-        self.stream = stream
-        self.collator = collator
-        self.vocabulary = vocabulary
-        self.clock = TrainingClock(max_hours)
-        self.add_callback(self.clock)
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._stream = stream
+        self._clock = TrainingClock(max_hours)
+        super().__init__(
+            model, args, eval_dataset=heldout, callbacks=[self._clock, *(callbacks or [])]
+        )
+        self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
 
     def get_train_dataloader(self) -> Any:
-        return _Batches(self.stream, self.collator)
+        """Return the windows; they have no length, since the text is read again and again."""
+        return _Batches(self._stream, WindowCollator(self._tokenizer))
 
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        if self.lr_scheduler is None:
-            warmup = self.args.get_warmup_steps(num_training_steps)
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Create the optimiser; Adagrad starts from bilm-tf's accumulator."""
+        if self.optimizer is None and self.args.optim == "adagrad":
+            self.optimizer = torch.optim.Adagrad(
+                self.model.parameters(),
+                lr=self.args.learning_rate,
+                weight_decay=self.args.weight_decay,
+                initial_accumulator_value=ADAGRAD_ACCUMULATOR,
+            )
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        return optimizer
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> LRScheduler:
+        """Create the schedule; a cosine falls with the steps or with the time, whichever is on."""
+        if self.lr_scheduler is None and self.args.lr_scheduler_type == SchedulerType.COSINE:
+            num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
 
             def factor(step: int) -> float:
-                done = max(step / num_training_steps, self.clock.fraction())
-                return min(1.0, (step + 1) / max(warmup, 1)) * (
-                    0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-                    if str(self.args.lr_scheduler_type) != "SchedulerType.CONSTANT"
-                    else 1.0
-                )
+                rise = (step + 1) / max(1, num_warmup_steps)
+                done = max(step / num_training_steps, self._clock.fraction())
+                return min(1.0, rise) * (1 + math.cos(math.pi * min(1.0, done))) / 2
 
             self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
             self._created_lr_scheduler = True
-        return self.lr_scheduler
+        scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
+        return scheduler
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **_: Any) -> Tensor:
+        """Compute the mean loss of both directions, its gradient times the window."""
         losses = [loss.mean() for loss in model(**inputs) if loss is not None]
         loss = torch.stack(losses).mean()
         window = len(inputs["forward_inputs"])
-        return loss + (window - 1) * (loss - loss.detach())  # the value of one, `window` gradients
+        return loss + (window - 1) * (loss - loss.detach())
 
-    def evaluate(self, eval_dataset: Any = None, *_: Any, **__: Any) -> dict[str, float]:
-        heldout = self.eval_dataset if eval_dataset is None else eval_dataset
-        start = time.time()
-        perplexity = evaluate_windows(self.model, heldout())
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Compute the held-out perplexity by bilm-tf's protocol, with the batch size of training.
+
+        Every process computes all of it, and so the same.
+        """
+        model = self.model.model.eval()
+        start = time.monotonic()
+        perplexity = evaluate_stream(
+            model,
+            self._tokenizer,
+            self._vocabulary,
+            self.eval_dataset,
+            batch_size=self.args.per_device_eval_batch_size,
+        )
+        model.train()
         metrics = {
             "eval_loss": math.log(perplexity.average),
             "eval_perplexity": perplexity.average,
             "eval_forward_perplexity": perplexity.forward,
-            "eval_runtime": time.time() - start,
+            "eval_seconds": time.monotonic() - start,
         }
         if perplexity.backward is not None:
             metrics["eval_backward_perplexity"] = perplexity.backward
@@ -96,98 +149,111 @@ class ElmoTrainer(Trainer):
         return metrics
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log with the training perplexity, that of the sampled softmax, and the speed."""
         if "loss" in logs:
-            logs["perplexity"] = math.exp(min(logs["loss"], 700.0))
-            logs["hours"] = self.clock.elapsed() / 3600
-            steps = self.state.global_step - self.clock.steps_at_last_log
-            words = steps * self.stream.words_per_window * self.args.gradient_accumulation_steps
-            logs["words_per_second"] = words / max(1e-9, self.clock.lap(self.state.global_step))
+            logs["perplexity"] = math.exp(min(logs["loss"], MAX_LOG_PERPLEXITY))
+            logs["hours"] = self._clock.elapsed / 3600
+            steps, seconds = self._clock.lap(self.state.global_step)
+            words = self._stream.targets_per_window * self.args.gradient_accumulation_steps
+            logs["words_per_second"] = steps * words / seconds
         super().log(logs, start_time)
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         self.model.model.save_pretrained(folder)
-        self.vocabulary.save(folder)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
+        self._tokenizer.save_pretrained(folder)
+        self._vocabulary.save(folder)
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
         rank = self.args.process_index
-        if self.model.state is not None:
-            names = ("forward_h", "forward_c", "backward_h", "backward_c")
-            parts = [part for direction in self.model.state if direction for part in direction]
-            tensors = {name: part.contiguous() for name, part in zip(names, parts, strict=False)}
-            save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
+        directions = [pair for pair in self.model.state or () if pair is not None]
+        parts = [part.contiguous() for pair in directions for part in pair]
+        tensors = dict(zip(STATE_PARTS, parts, strict=False))
+        save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
         if rank == 0:
-            position = {"num_windows": self.model.num_windows, **self.stream.state_dict()}
-            (Path(output_dir) / STREAM_NAME).write_text(json.dumps(position), "utf-8")
+            position = {"num_windows": self.model.num_windows} | self._stream.state_dict()
+            (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        position = json.loads((Path(checkpoint) / STREAM_NAME).read_text("utf-8"))
-        self.model.num_windows = position["num_windows"]
-        self.stream.load_state_dict(position)
-        path = Path(checkpoint) / STATE_NAME.format(rank=self.args.process_index)
-        parts = {name: part.to(self.args.device) for name, part in load_file(path).items()}
-        backward = (parts["backward_h"], parts["backward_c"]) if "backward_h" in parts else None
-        self.model.state = ElmoState((parts["forward_h"], parts["forward_c"]), backward)
+        if checkpoint is not None:
+            path = Path(checkpoint) / STATE_NAME.format(rank=self.args.process_index)
+            parts = [part.to(self.args.device) for _, part in _in_order(load_file(path))]
+            self.model.state = ElmoState(
+                (parts[0], parts[1]), (parts[2], parts[3]) if len(parts) == 4 else None
+            )
+            position = json.loads((Path(checkpoint) / POSITION_NAME).read_text("utf-8"))
+            self.model.num_windows = position["num_windows"]
+            self._stream.load_state_dict(position)
         super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        weights = load_file(Path(resume_from_checkpoint) / "model.safetensors")
-        self.model.model.load_state_dict(weights)
+        self.model.model.load_state_dict(
+            load_file(Path(resume_from_checkpoint) / SAFE_WEIGHTS_NAME)
+        )
 
     def _load_best_model(self) -> None:
         self._load_from_checkpoint(str(self.state.best_model_checkpoint))
 
 
-class TrainingClock(TrainerCallback):
-    """Count the time spent in training, over all runs, and end it after `max_hours`."""
-
-    def __init__(self, max_hours: float | None = None) -> None:
-        self.max_hours = max_hours
-        self.steps_at_last_log = 0
-        self._before = self._elapsed = 0.0
-        self._start = self._last_log = time.monotonic()
-
-    def elapsed(self) -> float:
-        """Return the seconds of training so far."""
-        return self._elapsed
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        elapsed = [self._before + time.monotonic() - self._start]
-        if args.world_size > 1:  # all processes must go by one clock
-            torch.distributed.broadcast_object_list(elapsed)
-        self._elapsed = elapsed[0]
-
-    def fraction(self) -> float:
-        """Return how much of the time is used up, from 0."""
-        return self.elapsed() / (3600 * self.max_hours) if self.max_hours else 0.0
-
-    def lap(self, step: int) -> float:
-        """Return the seconds since the last call."""
-        now = time.monotonic()
-        seconds, self._last_log, self.steps_at_last_log = now - self._last_log, now, step
-        return seconds
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._start = self._last_log = time.monotonic()
-        self.steps_at_last_log = state.global_step
-        hours = [entry["hours"] for entry in state.log_history if "hours" in entry]
-        self._before = self._elapsed = 3600 * hours[-1] if hours else 0.0
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.fraction() >= 1:
-            control.should_training_stop = control.should_save = control.should_evaluate = True
+def _in_order(tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    return sorted(tensors.items(), key=lambda item: STATE_PARTS.index(item[0]))
 
 
 class _Batches:
     """What Trainer takes for a data loader: batches without a length."""
 
-    def __init__(self, windows: Iterable[Any], collator: Any) -> None:
-        self._windows, self._collator = windows, collator
+    def __init__(self, stream: WindowStream, collator: WindowCollator) -> None:
+        self._stream, self._collator = stream, collator
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        return map(self._collator, self._windows)
+        return map(self._collator, self._stream)
+
+
+class TrainingClock(TrainerCallback):
+    """Count the time of a training over all its runs, end it in time, and tell the passes.
+
+    Attributes:
+        elapsed: Seconds of training until the start of this step, the same in all processes.
+    """
+
+    def __init__(self, max_hours: float | None = None) -> None:
+        self.elapsed = 0.0
+        self._max_hours = max_hours
+        self._start = self._last_lap = time.monotonic()
+        self._last_step = 0
+
+    def fraction(self) -> float:
+        """Return the share of the time that is used up; 0 if it has no end."""
+        return self.elapsed / (3600 * self._max_hours) if self._max_hours else 0.0
+
+    def lap(self, step: int) -> tuple[int, float]:
+        """Return the steps and the seconds since the last lap."""
+        now = time.monotonic()
+        lap = step - self._last_step, now - self._last_lap
+        self._last_step, self._last_lap = step, now
+        return lap
+
+    def on_train_begin(  # noqa: D102
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        hours = [entry["hours"] for entry in state.log_history if "hours" in entry]
+        self.elapsed = 3600 * hours[-1] if hours else 0.0
+        self._start = time.monotonic() - self.elapsed
+        self.lap(state.global_step)
+
+    def on_step_begin(  # noqa: D102
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        elapsed = [time.monotonic() - self._start]
+        if args.world_size > 1:
+            torch.distributed.broadcast_object_list(elapsed)
+        self.elapsed = elapsed[0]
+
+    def on_step_end(  # noqa: D102
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        if self.fraction() >= 1 or state.global_step >= state.max_steps:
+            control.should_training_stop = True
+            control.should_evaluate = args.eval_strategy != IntervalStrategy.NO
+            control.should_save = args.save_strategy != SaveStrategy.NO

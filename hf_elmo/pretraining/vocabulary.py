@@ -33,6 +33,8 @@ class TargetVocabulary:
         if len(self._ids) < len(self.words):
             twice = next(word for word, count in Counter(self.words).items() if count > 1)
             raise ValueError(f"Expected each word of the vocabulary once, got {twice!r} again.")
+        self.special_ids = [self._ids[word] for word in SPECIAL_WORDS]
+        self.boundary_ids = self.special_ids[:2]  # of <S> and </S>
         self._unknown = self._ids[UNKNOWN]
 
     def __len__(self) -> int:
