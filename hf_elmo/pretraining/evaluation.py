@@ -1,4 +1,4 @@
-"""Perplexity of a language model on held-out text, by bilm-tf's protocol or sentence by sentence."""
+"""Perplexity on held-out text: by bilm-tf's protocol, or sentence by sentence."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..modeling_elmo import ElmoForPreTraining
+from hf_elmo.modeling_elmo import ElmoForPreTraining
+
 from .language_model import WindowedLanguageModel
 from .scoring import SentenceScores, score_sentences
 from .streams import SentenceStream, WindowCollator, WindowStream

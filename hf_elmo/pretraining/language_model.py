@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..modeling_elmo import WORDS_PER_CHUNK, ElmoForPreTraining, ElmoState
-from ..recurrence import State, run_stacks
+from hf_elmo.modeling_elmo import WORDS_PER_CHUNK, ElmoForPreTraining, ElmoState
+from hf_elmo.recurrence import State, run_stacks
+
 from .losses import full_softmax_losses, sampled_softmax_losses
 
 

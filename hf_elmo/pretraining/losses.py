@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Logits in memory at a time: what a cache holds, but enough rows that reading the weights is not all.
+# Logits in memory at a time: what a cache holds, but of many rows, lest reading weights is all.
 LOGITS_PER_CHUNK = 2**20
 MIN_ROWS_PER_CHUNK = 64  # 203 MB of logits at the 793,471 words of the original softmax
 
@@ -19,21 +19,17 @@ class _LogSumExp(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]  # PyTorch leaves the arguments to us
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, excluded: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, excluded: Tensor) -> Tensor:
         sums = [
-            _logits(*rows, weight, bias).logsumexp(dim=1)
-            for rows in _split_rows(len(weight), hidden, excluded)
+            _logits(rows, banned, weight, bias).logsumexp(dim=1)
+            for rows, banned in _split_rows(len(weight), hidden, excluded)
         ]
         result = torch.cat([hidden.new_empty(0, dtype=torch.float32), *sums])
         ctx.save_for_backward(hidden, weight, bias, excluded, result)
         return result
 
     @staticmethod
-    def backward(  # type: ignore[override]  # the same
-        ctx: Any, gradient: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         hidden, weight, bias, excluded, result = ctx.saved_tensors
         hidden_gradients = []
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
@@ -72,7 +68,7 @@ def _log_sum_exp(hidden: Tensor, weight: Tensor, bias: Tensor, excluded: Tensor)
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-    return _LogSumExp.apply(hidden, weight, bias, excluded)  # type: ignore[no-any-return, no-untyped-call]  # torch's
+    return _LogSumExp.apply(hidden, weight, bias, excluded)  # type: ignore[no-untyped-call]  # torch's
 
 
 def _target_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
 """The model to train: new, of a preset or a configuration, or one that is trained on."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
-from ..configuration_elmo import ElmoConfig
-from ..modeling_elmo import ElmoForPreTraining, ElmoModel
-from ..tokenization_elmo import ElmoTokenizer
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.modeling_elmo import ElmoForPreTraining, ElmoModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer
+
 from .vocabulary import VOCABULARY_NAME, TargetVocabulary
 
 logger = logging.getLogger(__name__)
@@ -100,8 +100,3 @@ def load_model_to_continue(
             model.softmax.bias[known] = old.bias[old_rows]
         logger.info("Kept %d of %d target words.", len(known), len(vocabulary))
     return model, AutoTokenizer.from_pretrained(name)
-
-
-def read_config(path: Path) -> ElmoConfig:
-    """Read a configuration as `save_pretrained` writes it."""
-    return ElmoConfig.from_json_file(path)

@@ -1,6 +1,7 @@
 """A biLM as a language model: probabilities of words in sentences, and likely substitutes."""
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -9,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from ..embedding import embed
-from ..modeling_elmo import ElmoForPreTraining
+from hf_elmo.embedding import embed
+from hf_elmo.modeling_elmo import ElmoForPreTraining
+
 from .losses import full_softmax_losses
 from .vocabulary import TargetVocabulary
 
@@ -33,6 +35,12 @@ class SentenceScores(NamedTuple):
     forward: Tensor
     backward: Tensor | None
     both: Tensor | None
+
+    @property
+    def pseudo_perplexity(self) -> float:
+        """Return `exp` of the mean of `-both`; of `-forward` over the words if unidirectional."""
+        words = self.forward[:-1] if self.both is None else self.both
+        return math.exp(-float(words.double().mean())) if len(words) else math.nan
 
 
 class Substitute(NamedTuple):

@@ -114,7 +114,7 @@ class WindowStream:
         return self
 
     def __next__(self) -> Window:
-        feeds = []
+        feeds: list[list[list[str]]] = []
         try:
             while len(feeds) < self._num_feeds:
                 feeds.append(self._feed())
@@ -128,9 +128,9 @@ class WindowStream:
         ids = [self._arrange(x, len(feeds)) for x in (*inputs, *targets)]
         return Window(list(places), *ids)
 
-    def _feed(self) -> tuple[list[str], list[str], list[str], list[str]]:
-        """Fill each row with `feed` steps; return inputs and targets of both directions."""
-        streams: tuple[list[str], ...] = ([], [], [], [])
+    def _feed(self) -> list[list[str]]:
+        """Fill each row with `feed` steps: inputs of both directions, then their targets."""
+        streams: list[list[str]] = [[], [], [], []]
         spans = [span for row in range(len(self._framed)) for span in self._feed_row(row)]
         for framed, start, stop in spans:
             turned = framed[::-1]
@@ -138,7 +138,7 @@ class WindowStream:
                 streams, (framed, turned, framed, turned), (0, 0, 1, 1), strict=True
             ):
                 stream.extend(words[start + shift : stop + shift])
-        return streams  # type: ignore[return-value]  # four of them
+        return streams
 
     def _feed_row(self, row: int) -> list[tuple[list[str], int, int]]:
         spans = []

@@ -72,7 +72,7 @@ def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> Tex
 def _find_files(patterns: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
     for pattern in map(str, patterns):
-        found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+        found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207 (any folder)
         found = [path for path in found if path.is_file()]
         if not found:
             raise FileNotFoundError(f"Expected text files, one sentence a line; none at {pattern}.")

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -23,7 +23,8 @@ from transformers import (
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from ..modeling_elmo import ElmoState
+from hf_elmo.modeling_elmo import ElmoState
+
 from .evaluation import evaluate_stream
 from .language_model import WindowedLanguageModel
 from .streams import WindowCollator, WindowStream
@@ -73,9 +74,13 @@ class ElmoTrainer(Trainer):
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._stream = stream
+        self._heldout = heldout
         self._clock = TrainingClock(max_hours)
         super().__init__(
-            model, args, eval_dataset=heldout, callbacks=[self._clock, *(callbacks or [])]
+            model,
+            args,
+            eval_dataset=cast(Any, heldout),
+            callbacks=[self._clock, *(callbacks or [])],
         )
         self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
 
@@ -107,12 +112,14 @@ class ElmoTrainer(Trainer):
                 done = max(step / num_training_steps, self._clock.fraction())
                 return min(1.0, rise) * (1 + math.cos(math.pi * min(1.0, done))) / 2
 
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            self.lr_scheduler = LambdaLR(cast(Any, optimizer or self.optimizer), factor)
             self._created_lr_scheduler = True
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
 
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], **_: Any) -> Tensor:
+    def compute_loss(  # type: ignore[override]  # there are no outputs to return
+        self, model: nn.Module, inputs: dict[str, Tensor], **_: Any
+    ) -> Tensor:
         """Compute the mean loss of both directions, its gradient times the window."""
         losses = [loss.mean() for loss in model(**inputs) if loss is not None]
         loss = torch.stack(losses).mean()
@@ -124,13 +131,16 @@ class ElmoTrainer(Trainer):
 
         Every process computes all of it, and so the same.
         """
-        model = self.model.model.eval()
+        if self._heldout is None:
+            raise ValueError("Expected a held-out text to evaluate on, got None.")
+        model = self.model.model
+        model.train(False)
         start = time.monotonic()
         perplexity = evaluate_stream(
             model,
             self._tokenizer,
             self._vocabulary,
-            self.eval_dataset,
+            self._heldout,
             batch_size=self.args.per_device_eval_batch_size,
         )
         model.train()
