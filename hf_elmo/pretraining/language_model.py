@@ -59,26 +59,48 @@ class WindowedLanguageModel(nn.Module):
             Losses in nats of the forward and the backward direction, shape `(window, batch)` each;
             the latter is None if the biLM has no backward direction.
         """
+        tops = self.advance(
+            forward_inputs=forward_inputs,
+            backward_inputs=backward_inputs,
+            input_ids=input_ids,
+            word_input_ids=word_input_ids,
+        )
+        losses = [
+            self._losses(top.flatten(0, 1), targets.flatten(), direction).view(targets.shape)
+            for direction, (top, targets) in enumerate(
+                zip(tops, (forward_targets, backward_targets), strict=False)
+            )
+        ]
+        self.num_windows += self.training
+        return losses[0], losses[1] if len(losses) > 1 else None
+
+    def advance(
+        self,
+        *,
+        forward_inputs: Tensor,
+        backward_inputs: Tensor,
+        input_ids: Tensor | None,
+        word_input_ids: Tensor | None,
+    ) -> list[Tensor]:
+        """Run the biLM over one window, and keep its state for the next.
+
+        Returns:
+            The top layer of each direction, shape `(window, batch, projection_size)`.
+        """
         bilm = self.model.elmo
         window, batch = forward_inputs.shape
         table = torch.cat([bilm.encode_boundaries(), self._encode(input_ids, word_input_ids)])
         state = self._zero_state(batch) if self.state is None else self.state
-        stacks, states = [bilm.forward_lstm], [state.forward]
-        inputs, targets = [forward_inputs], [forward_targets]
+        stacks, states, inputs = [bilm.forward_lstm], [state.forward], [forward_inputs]
         if state.backward is not None:
             stacks.append(bilm.backward_lstm)
             states.append(state.backward)
             inputs.append(backward_inputs)
-            targets.append(backward_targets)
         vectors = [F.embedding(places.flatten(), table) for places in inputs]
         outputs = run_stacks(stacks, vectors, [batch] * window, states, [False] * len(stacks))
-        self.state = ElmoState(*(_detach(new) for _, new in outputs), *[None] * (2 - len(outputs)))
-        losses = [
-            self._losses(layers[-1], places.flatten(), direction).view(window, batch)
-            for direction, ((layers, _), places) in enumerate(zip(outputs, targets, strict=True))
-        ]
-        self.num_windows += self.training
-        return losses[0], losses[1] if len(losses) > 1 else None
+        new_states = [_detach(new) for _, new in outputs]
+        self.state = ElmoState(new_states[0], new_states[1] if len(new_states) > 1 else None)
+        return [layers[-1].view(window, batch, -1) for layers, _ in outputs]
 
     def _encode(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         """Encode words that are already distinct, in chunks that a cache holds."""
