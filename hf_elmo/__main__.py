@@ -15,6 +15,7 @@ from .embedding import BATCH_TOKENS, Layers, Pooling
 from .files import InputFormat, OutputDtype, OutputFormat, Settings, embed_file
 from .modeling_elmo import ElmoModel
 from .pretrained import BUNDLED_NAME, resolve_name
+from .pretraining.commands import add_commands
 from .tokenization_elmo import ElmoTokenizer
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -139,6 +140,8 @@ def _find_device(name: str | None) -> torch.device:
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
+
+add_commands(app)
 
 if __name__ == "__main__":
     app()
