@@ -99,6 +99,8 @@ class Checkpoint:
             such as `unknown="<oov>"`.
         mixes: Scalar mixes that tasks learned, by name.
         left_out: What the source holds and the common layout does not, a line each.
+        origin: What the source tells of where the biLM comes from, a sentence each.
+        languages: The codes of its languages, as spaCy has them.
     """
 
     config: ElmoConfig
@@ -110,6 +112,8 @@ class Checkpoint:
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     mixes: Mapping[str, Mix] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    origin: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
 
 
 def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from convert import allennlp, bilm_hdf5, hf_folder, many_langs, tensorflow
+from convert import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
 from convert.checkpoint import (
     NUMBER_SIZES,
     Checkpoint,
@@ -27,12 +27,13 @@ from convert.checkpoint import (
     Sources,
     WriteSettings,
 )
+from convert.source import Found, find_checkpoint
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
 # The first that recognises a source opens it.
 FORMATS = tuple(
-    module.FORMAT for module in (hf_folder, bilm_hdf5, tensorflow, many_langs, allennlp)
+    module.FORMAT for module in (hf_folder, bilm_hdf5, tensorflow, nlpl, many_langs, allennlp)
 )
 
 
@@ -119,13 +120,15 @@ def convert_checkpoint(
     if target.resolve() == sources.checkpoint.resolve():
         raise ConversionError(f"{target}: is the source; expected another target.")
     _check_target(target, force)
-    reader = find_reader(sources.checkpoint)
-    with _open_checked(reader, sources) as checkpoint:
+    with (
+        find_checkpoint(sources.checkpoint, find_reader) as found,
+        _open_checked(found, sources) as checkpoint,
+    ):
         num_parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
         conversion = Conversion(
             source=sources.checkpoint,
             target=target,
-            format=reader.name,
+            format=found.reader.name,
             files=checkpoint.files,
             config=checkpoint.config,
             num_parameters=num_parameters,
@@ -136,7 +139,7 @@ def convert_checkpoint(
         _check_space(target, conversion.num_bytes)
         if dry_run:
             return conversion
-        settings = WriteSettings(dtype, weights_license, _trace(reader, checkpoint))
+        settings = WriteSettings(dtype, weights_license, _trace(found.reader, checkpoint))
         with _new_path(target, force) as path:
             with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
                 writer.write(_watch(checkpoint, bar), path, settings)
@@ -147,21 +150,10 @@ def convert_checkpoint(
             return replace(conversion, difference=difference)
 
 
-def find_reader(path: Path) -> Format:
-    """Find the format of a checkpoint.
-
-    Raises:
-        ConversionError: If it is of none, saying what it is.
-    """
-    readers = [candidate for candidate in FORMATS if candidate.is_readable]
-    for candidate in readers:
-        if candidate.recognises(path):
-            return candidate
-    if not path.exists():
-        raise ConversionError(f"{path}: expected a checkpoint, found no such file or folder.")
-    kind = "a folder" if path.is_dir() else "a file"
-    known = "".join(f"\n- {candidate.description}" for candidate in readers)
-    raise ConversionError(f"{path}: is {kind} of no format that is known here:{known}")
+def find_reader(path: Path) -> Format | None:
+    """Find the format of a checkpoint; None if it is of none that is known."""
+    readers = (candidate for candidate in FORMATS if candidate.is_readable)
+    return next((reader for reader in readers if reader.recognises(path)), None)
 
 
 def find_writer(name: str) -> Format:
@@ -180,18 +172,18 @@ def find_writer(name: str) -> Format:
 
 
 @contextmanager
-def _open_checked(reader: Format, sources: Sources) -> Iterator[Checkpoint]:
+def _open_checked(found: Found, sources: Sources) -> Iterator[Checkpoint]:
     """Open a checkpoint whose tensors are those of the biLM that it describes."""
-    with reader.open(sources) as checkpoint:
-        found = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    with found.reader.open(replace(sources, checkpoint=found.path)) as checkpoint:
+        shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
         expected = _expected_shapes(checkpoint)
-        for name in sorted(found.keys() | expected.keys()):
-            if found.get(name) != expected.get(name):
+        for name in sorted(shapes.keys() | expected.keys()):
+            if shapes.get(name) != expected.get(name):
                 raise ConversionError(
                     f"{sources.checkpoint}: expected a tensor {name} of shape "
-                    f"{expected.get(name, 'none')}, found {found.get(name, 'none')}."
+                    f"{expected.get(name, 'none')}, found {shapes.get(name, 'none')}."
                 )
-        yield checkpoint
+        yield replace(checkpoint, files=(*found.archives, *checkpoint.files))
 
 
 def _expected_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:

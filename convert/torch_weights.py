@@ -1,8 +1,6 @@
 """Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their files, order and names."""
 
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from convert import bilm
+from convert import archive, bilm
 from convert.bilm import PLAIN, TABLE, Order, Part
 from convert.checkpoint import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
-
-ZIP_START = b"PK\x03\x04"
-# What Python's zipfile raises for broken files.
-BROKEN_ZIP = (
-    zipfile.BadZipFile,
-    EOFError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-)
 
 # --- Files ---
 
@@ -44,7 +28,7 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
     """
     size = path.stat().st_size
     with path.open("rb") as file:
-        is_zip = file.read(len(ZIP_START)) == ZIP_START
+        is_zip = file.read(len(archive.ZIP_START)) == archive.ZIP_START
     if is_zip:
         _check_is_stored(path)
     try:
@@ -76,7 +60,7 @@ def _check_is_stored(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as file:
             entries = file.infolist()
-    except BROKEN_ZIP as error:
+    except archive.BROKEN as error:
         raise ConversionError(f"{path}: expected a file of torch.save, got: {error}.") from error
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED:
