@@ -109,9 +109,12 @@ def multiply(
     return product
 
 
-def sum_outer(left: Tensor, right: Tensor) -> Tensor:
-    """Compute `left^T @ right`, the sum over rows of outer products, without autograd."""
-    return multiply(left.t().contiguous(), pack_weight(right.t(), left.shape[1]))
+def multiply_once(x: Tensor, weight: Tensor) -> Tensor:
+    """Compute `x @ weight^T` with a weight that only this product needs, without autograd.
+
+    In float32 packing pays even so; products in bfloat16 go to oneDNN by themselves.
+    """
+    return multiply(x, pack_weight(weight, len(x)) if x.dtype == torch.float32 else weight)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -306,31 +309,39 @@ def run_layer_backward(
             step_projected.copy_(grad)
             step_hidden.copy_(o * cell_tanh)
             grad = multiply(step_projected, projection_weight).to(wide)
-        grad_cell.add_(aten.tanh_backward(grad * o, cell_tanh))
+        # The local derivatives first, then the gradients that come into them.
+        wide_sums = step_sums if sums.dtype == wide else scratch[: sizes[t]]
+        of_i, of_f, of_o, of_j = wide_sums.chunk(4, dim=1)
+        aten.sigmoid_backward.grad_input(j, i, grad_input=of_i)
+        aten.sigmoid_backward.grad_input(cells_before[t], f, grad_input=of_f)
+        aten.sigmoid_backward.grad_input(cell_tanh, o, grad_input=of_o)
+        aten.tanh_backward.grad_input(i, j, grad_input=of_j)
+        grad_cell.addcmul_(grad, aten.tanh_backward(o, cell_tanh))
         if config.cell_clip is not None:
             bound = config.cell_clip
             aten.hardtanh_backward.grad_input(
                 grad_cell, trace.cells[t], -bound, bound, grad_input=grad_cell
             )
-        wide_sums = step_sums if sums.dtype == wide else scratch[: sizes[t]]
-        grad_i, grad_f, grad_o, grad_j = wide_sums.chunk(4, dim=1)
-        aten.sigmoid_backward.grad_input(grad_cell * j, i, grad_input=grad_i)
-        aten.sigmoid_backward.grad_input(grad_cell * cells_before[t], f, grad_input=grad_f)
-        aten.sigmoid_backward.grad_input(grad * cell_tanh, o, grad_input=grad_o)
-        aten.tanh_backward.grad_input(grad_cell * i, j, grad_input=grad_j)
+        of_o.mul_(grad)
+        for of_gate in (of_i, of_f, of_j):
+            of_gate.mul_(grad_cell)
         grad_cell.mul_(f)
         if wide_sums is not step_sums:
             step_sums.copy_(wide_sums)
         grad_h[: sizes[t]] = multiply(step_sums, state_weight)
     h_before = torch.cat(states_before(steps[1], h.to(plan.dtype), plan))
-    grad_kernel = sum_outer(sums, torch.cat([inputs.to(plan.dtype), h_before], dim=1))
+    kernel_inputs = torch.cat([inputs.to(plan.dtype), h_before], dim=1)
+    grad_kernel = multiply_once(sums.t(), kernel_inputs.t())
+    grad_projection = None
+    if projection_weight is not None:
+        grad_projection = multiply_once(hidden.t(), projected.t()).t()
     return (
-        multiply(sums, pack_weight(weights.input_weight.to(plan.dtype).t(), len(sums))),
+        multiply_once(sums, weights.input_weight.to(plan.dtype).t()),
         grad_h,
         grad_c,
         *grad_kernel.chunk(2, dim=1),
         sums.sum(0),
-        None if projection_weight is None else sum_outer(hidden, projected).t(),
+        grad_projection,
     )
 
 

@@ -251,15 +251,13 @@ def test_gradients_under_autocast_are_near_those_in_float32() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             return run_stack(*args, reverse=reverse)
 
-    stack = make_stack(
-        make_config(projection_size=32, cell_size=64, cell_clip=3, projection_clip=3)
-    )
+    torch.manual_seed(0)
+    stack = ElmoLstmStack(make_config(projection_size=32, cell_size=64, cell_clip=3)).eval()
     expected = gradients(run_stack, stack, reverse=True)
     actual = gradients(run_in_bfloat16, stack, reverse=True)
-    for name, one, other in zip("xhc" + "w" * len(actual), actual, expected, strict=False):
-        similarity = F.cosine_similarity(one.flatten(), other.flatten(), dim=0)
+    for one, other in zip(actual, expected, strict=True):
         assert one.dtype == torch.float32
-        assert similarity > 0.999, name
+        assert F.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
