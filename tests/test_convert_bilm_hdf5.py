@@ -11,6 +11,7 @@ import pytest
 import torch
 from bilm_tf import WORDS, Bilm, evaluate, make_bilm, run_model, write_bilm
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from convert import ConversionError, bilm_hdf5, checkpoint, convert_checkpoint
 from convert.checkpoint import Sources
@@ -81,6 +82,13 @@ def test_the_way_back_gives_identical_variables_and_options(bilm: Bilm, tmp_path
     assert options["bidirectional"] == bilm.options["bidirectional"]
     if bilm.words:
         assert (tmp_path / "back_vocab.txt").read_text(encoding="utf-8").split() == bilm.words
+
+
+def test_row_of_no_token_is_zeros(bilm: Bilm, tmp_path: Path) -> None:
+    convert_checkpoint(write_bilm(tmp_path, bilm), tmp_path / "model")
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    name = "word_embedding" if bilm.words else "char_embedding"
+    assert not tensors[f"token_encoder.{name}.weight"][0].any()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 import pytest
 import torch
+from bilm_tf import Bilm, dumped_name, evaluate
 from torch import Tensor
 
 from convert import convert_checkpoint
@@ -203,6 +205,47 @@ def test_model_on_dumped_token_embeddings_equals_the_original(shared: Path, tmp_
     layers = torch.stack(outputs.hidden_states).numpy()
     expected = np.moveaxis(arrays["lm_embeddings"], 1, 0)
     np.testing.assert_allclose(layers[:, is_word], expected[:, is_word], **TOLERANCE)
+
+
+def read_dump(folder: Path, words: list[str]) -> Bilm:
+    """Read what bilm-tf's `dump_weights` wrote, by the names that bilm-tf would read."""
+    options = json.loads((folder / "options.json").read_text())
+    bilm = Bilm(options, {}, [] if "char_cnn" in options else words)
+    cells = [
+        f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{variable}"
+        for direction in range(2)
+        for layer in range(options["lstm"]["n_layers"])
+        for variable in ("W_0", "B", "W_P_0")
+    ]
+    dumped = {dumped_name(bilm, name): name for name in cells}
+
+    def read(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if isinstance(item, h5py.Dataset):
+            bilm.variables[dumped.get(name, name)] = item[...]
+
+    with h5py.File(folder / "weights.hdf5") as file:
+        file.visititems(read)
+    return bilm
+
+
+@pytest.mark.parametrize("name", ["noproj", "one_layer", "uni", "word"])
+def test_dumped_variants_equal_a_float64_evaluation(
+    name: str, shared: Path, tmp_path: Path
+) -> None:
+    folder = shared / "oracle" / "tf_checkpoints" / name
+    vocabulary = shared / "oracle" / "models" / "train_tiny" / "vocab.txt"
+    convert_checkpoint(folder / "weights.hdf5", tmp_path / "model", vocabulary=vocabulary)
+    words = ["The", "quick", "of", "naïve", "."]
+
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "model")
+    inputs = tokenizer([words], is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        model = ElmoModel.from_pretrained(tmp_path / "model").eval()
+        outputs = model(**inputs, output_hidden_states=True)
+
+    bilm = read_dump(folder, vocabulary.read_text(encoding="utf-8").split())
+    layers = torch.cat(outputs.hidden_states).numpy()
+    np.testing.assert_allclose(layers, evaluate(bilm, words), **TOLERANCE)
 
 
 # --- Scalar mixes ---
