@@ -162,6 +162,7 @@ def _make_mix(
         dims={"nO": None},
         params={"mix": None, "gamma": None},
         attrs={
+            "position": "input",
             "layer_norm": layer_norm,
             "mix_dropout": dropout,  # spaCy sets whatever is called dropout_rate
             "l2": l2,

@@ -37,6 +37,7 @@ def make_elmo_tok2vec(
     hidden.set_dim("nO", width)
     if elmo_output is None:
         return hidden
+    elmo_output.attrs["position"] = "output"
     outputs: ThincModel = concatenate(hidden, elmo_output)
     if elmo_output.has_dim("nO"):
         outputs.set_dim("nO", width + elmo_output.get_dim("nO"))
