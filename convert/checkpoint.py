@@ -149,11 +149,13 @@ class Provenance:
     """Where a checkpoint came from, for the model card.
 
     Attributes:
+        source: Name of the file or folder, or on the Hub.
         format: Name of its format.
         files: Name and SHA-256 of each file that was read.
         version: Version of this package.
     """
 
+    source: str
     format: str
     files: tuple[tuple[str, str], ...]
     version: str

@@ -139,7 +139,7 @@ def convert_checkpoint(
         _check_space(target, conversion.num_bytes)
         if dry_run:
             return conversion
-        settings = WriteSettings(dtype, weights_license, _trace(found.reader, checkpoint))
+        settings = WriteSettings(dtype, weights_license, _trace(found, checkpoint))
         with _new_path(target, force) as path:
             with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
                 writer.write(_watch(checkpoint, bar), path, settings)
@@ -196,13 +196,13 @@ def _expected_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _trace(reader: Format, checkpoint: Checkpoint) -> Provenance:
+def _trace(found: Found, checkpoint: Checkpoint) -> Provenance:
     """Note what the checkpoint was made from."""
     files = []
     for path in checkpoint.files:
         with path.open("rb") as file:
             files.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-    return Provenance(reader.name, tuple(files), version("spacy-elmo"))
+    return Provenance(found.name, found.reader.name, tuple(files), version("spacy-elmo"))
 
 
 def _watch(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:

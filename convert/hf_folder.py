@@ -23,6 +23,7 @@ from convert.checkpoint import (
     Format,
     LazyTensor,
     Mix,
+    Provenance,
     Sources,
     WriteSettings,
 )
@@ -165,15 +166,27 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     if checkpoint.mixes:
         mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
         (path / MIXES).write_text(json.dumps(mixes, indent=2) + "\n", encoding="utf-8")
-    origin = settings.provenance
     card = make_model_card(
         config,
         name=path.name,
         license=settings.weights_license,
-        source=f"Converted from {origin.format} by spacy-elmo {origin.version}.",
-        files=origin.files,
+        language=checkpoint.languages,
+        source=" ".join(_describe_origin(checkpoint, settings.provenance)),
+        files=settings.provenance.files,
     )
     (path / "README.md").write_text(card, encoding="utf-8")
+
+
+def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
+    """Give the model card's sentences on where the weights come from."""
+    source, version = provenance.source, provenance.version
+    yield f"Converted from `{source}`, of the format {provenance.format}, by spacy-elmo {version}."
+    yield from checkpoint.origin
+    if checkpoint.mixes:
+        names = ", ".join(checkpoint.mixes)
+        yield f"`{MIXES}` has the scalar mixes that were learned with: {names}."
+    if checkpoint.left_out:
+        yield f"Left out: {'; '.join(checkpoint.left_out)}."
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:

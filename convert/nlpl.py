@@ -13,6 +13,7 @@ from convert.checkpoint import Checkpoint, ConversionError, Format, Sources
 META = "meta.json"
 PACKED_VOCABULARY = "vocab.txt.gz"
 MAX_TEXT = 300
+NORWEGIAN = {"nor": "nob"}  # the repository's name of it, and that of the most written kind
 
 
 def recognises(path: Path) -> bool:
@@ -89,7 +90,8 @@ def _text(value: object) -> str:
 
 def _list_languages(meta: dict[str, Any]) -> Iterator[str]:
     """Give the languages of the corpora as two letters, as the Hub and spaCy have them."""
-    codes = {str(corpus.get("language")) for corpus in _list_objects(meta, "corpus")}
+    names = {str(corpus.get("language")) for corpus in _list_objects(meta, "corpus")}
+    codes = {NORWEGIAN.get(name, name) for name in names}
     if codes:
         from spacy.util import find_matching_language  # slow to import
 

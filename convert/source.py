@@ -29,14 +29,16 @@ class Found:
     """A checkpoint that was found.
 
     Attributes:
+        name: Its name, of the file or folder that the user has named, or on the Hub.
         path: Its path, in a temporary folder if it had to be unpacked.
         reader: Its format.
         archives: What it was unpacked from.
     """
 
+    name: str
     path: Path
     reader: Format
-    archives: tuple[Path, ...] = ()
+    archives: tuple[Path, ...]
 
 
 @contextmanager
@@ -53,7 +55,9 @@ def find_checkpoint(source: Path, find_reader: FindReader) -> Iterator[Found]:
     """
     with ExitStack() as stack:
         is_here = os.path.lexists(source) or find_reader(source) is not None
-        yield _search(source if is_here else _download(source), find_reader, stack)
+        path = source if is_here else _download(source)
+        path, reader, archives = _search(path, find_reader, stack)
+        yield Found(source.name if is_here else str(source), path, reader, archives)
 
 
 def _download(source: Path) -> Path:
@@ -72,11 +76,11 @@ def _download(source: Path) -> Path:
 
 def _search(
     path: Path, find_reader: FindReader, stack: ExitStack, archives: tuple[Path, ...] = ()
-) -> Found:
+) -> tuple[Path, Format, tuple[Path, ...]]:
     """Find the one checkpoint in a path, unpacking what has to be."""
     reader = find_reader(path)
     if reader is not None:
-        return Found(path, reader, archives)
+        return path, reader, archives
     if path.is_dir():
         return _search(_find_one(path, find_reader), find_reader, stack, archives)
     if not is_archive(path):

@@ -97,6 +97,9 @@ def test_what_is_the_tasks_own_is_left_out(tmp_path: Path) -> None:
     task = write_task(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2, 3], 4))
     conversion = convert_checkpoint(task, tmp_path / "model")
     assert conversion.left_out == ("weights.th: 1 tensors of the task, not of its ELMo",)
+    card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
+    assert "Left out: weights.th: 1 tensors of the task" in card
+    assert "the scalar mixes that were learned with: crf_tagger.scalar_mix_0." in card
 
 
 @pytest.mark.parametrize("layer_norm", [True, False])

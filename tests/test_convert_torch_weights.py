@@ -91,7 +91,7 @@ def test_other_contents_are_refused(content: object, error: str, tmp_path: Path)
 @pytest.mark.parametrize("data", [b"", b"x", b"\x80\x02.", b"PK\x03\x04", b"\x00" * 100])
 def test_other_files_are_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.th").write_bytes(data)
-    with pytest.raises(ConversionError, match=r"expected tensors that torch.save wrote"):
+    with pytest.raises(ConversionError, match=r"expected (tensors that|a file of) torch.save"):
         read_state_dict(tmp_path / "x.th")
 
 
