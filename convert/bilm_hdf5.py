@@ -240,6 +240,7 @@ FORMAT = Format(
     name="bilm-hdf5",
     description="weights.hdf5 and options.json of bilm-tf, AllenNLP, SeqVec and others",
     recognises=recognises,
+    companions=("options", "vocabulary", "softmax", "token_embeddings"),
     open=open_checkpoint,
     write=write_checkpoint,
     check=check_checkpoint,

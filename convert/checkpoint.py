@@ -200,6 +200,7 @@ class Format:
         description: What `--list-formats` says.
         recognises: Whether a path holds this format, by its content as far as that is cheap. It
             also claims broken files of its kind, so that `open` can say what is wrong.
+        companions: Which of the `Sources` beside the checkpoint `open` reads.
         open: Opens a checkpoint; its tensors are read until the context ends.
         write: Writes a checkpoint to a new path (a file, or a folder that it makes), in a new
             folder where it may put other files beside it.
@@ -210,6 +211,7 @@ class Format:
     name: str
     description: str
     recognises: Callable[[Path], bool] = lambda path: False
+    companions: tuple[str, ...] = ("options", "vocabulary")
     open: Callable[[Sources], AbstractContextManager[Checkpoint]] = _cannot_open
     write: Callable[[Checkpoint, Path, WriteSettings], None] = _cannot_write
     check: Callable[[Checkpoint, Path, str], None] = _holds_all

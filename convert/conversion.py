@@ -117,8 +117,9 @@ def convert_checkpoint(
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
     if verify is not None and writer is not hf_folder.FORMAT:
         raise ConversionError("Only a model in the format huggingface can be verified.")
-    if target.resolve() == sources.checkpoint.resolve():
-        raise ConversionError(f"{target}: is the source; expected another target.")
+    place = sources.checkpoint.resolve()
+    if target.resolve() in (place, *place.parents):
+        raise ConversionError(f"{target}: is the source or holds it; expected another target.")
     _check_target(target, force)
     with (
         find_checkpoint(sources.checkpoint, find_reader) as found,
@@ -174,9 +175,13 @@ def find_writer(name: str) -> Format:
 @contextmanager
 def _open_checked(found: Found, sources: Sources) -> Iterator[Checkpoint]:
     """Open a checkpoint whose tensors are those of the biLM that it describes."""
+    for name, path in vars(sources).items():
+        if path is not None and name not in ("checkpoint", *found.reader.companions):
+            option = "--" + name.replace("_", "-")
+            raise ConversionError(f"{found.reader.name}: expected no {option}, got {path}.")
     with found.reader.open(replace(sources, checkpoint=found.path)) as checkpoint:
         shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-        expected = _expected_shapes(checkpoint)
+        expected = _expected_shapes(checkpoint, sources.checkpoint)
         for name in sorted(shapes.keys() | expected.keys()):
             if shapes.get(name) != expected.get(name):
                 raise ConversionError(
@@ -186,10 +191,21 @@ def _open_checked(found: Found, sources: Sources) -> Iterator[Checkpoint]:
         yield replace(checkpoint, files=(*found.archives, *checkpoint.files))
 
 
-def _expected_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+def _expected_shapes(checkpoint: Checkpoint, source: Path) -> dict[str, tuple[int, ...]]:
+    config, num_tensors = checkpoint.config, len(checkpoint.tensors)
+    num_layers = config.num_hidden_layers + config.num_highway_layers * bool(config.num_filters)
+    if num_layers > num_tensors:  # before 10**9 layers are built
+        raise ConversionError(
+            f"{source}: expected tensors of {num_layers} layers, found {num_tensors} tensors."
+        )
     has_softmax = any(name.startswith("softmax.") for name in checkpoint.tensors)
-    with torch.device("meta"):
-        model = (ElmoForPreTraining if has_softmax else ElmoModel)(checkpoint.config)
+    try:
+        with torch.device("meta"):
+            model = (ElmoForPreTraining if has_softmax else ElmoModel)(config)
+    except (RuntimeError, TypeError) as error:  # of sizes beyond any tensor's
+        raise ConversionError(
+            f"{source}: expected a biLM of a size that can be: {error}."
+        ) from error
     return {
         name.removeprefix("elmo."): tuple(tensor.shape)
         for name, tensor in model.state_dict().items()

@@ -224,6 +224,7 @@ FORMAT = Format(
     name="huggingface",
     description="folder of config.json, model.safetensors and tokenizer, for from_pretrained",
     recognises=recognises,
+    companions=(),
     open=open_checkpoint,
     write=write_checkpoint,
 )

@@ -104,6 +104,11 @@ def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> Non
         np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
 
 
+def edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
 BROKEN_FOLDERS = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "expected model.safe"),
     "weights cut": (
@@ -116,10 +121,16 @@ BROKEN_FOLDERS = {
         ),
         "expected an ElmoConfig, got: .*cell_size",
     ),
+    "layers without end": (
+        lambda folder: edit_config(folder, num_hidden_layers=10**9),
+        "model: expected tensors of 1000000001 layers, found 27 tensors",
+    ),
+    "sizes without end": (
+        lambda folder: edit_config(folder, projection_size=10**12, hidden_size=2 * 10**12),
+        "model: expected a (biLM of a size that can be|tensor)",
+    ),
     "config of another": (
-        lambda folder: (folder / "config.json").write_text(
-            (folder / "config.json").read_text().replace('"cell_size": 6', '"cell_size": 7')
-        ),
+        lambda folder: edit_config(folder, cell_size=7),
         r"expected a tensor backward_lstm.layers.0.bias of shape \(28,\), found \(24,\)",
     ),
 }
@@ -181,6 +192,15 @@ def test_source_is_never_its_own_target(weights: Path) -> None:
     with pytest.raises(ConversionError, match="is the source"):
         convert_checkpoint(weights, weights, force=True)
     assert weights.read_bytes() == content
+
+
+def test_folder_with_the_source_is_never_the_target(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    source = (place / "model" / "weights.hdf5").resolve()
+    weights.rename(source)
+    with pytest.raises(ConversionError, match="holds it"):
+        convert_checkpoint(source, place / "model", force=True)
+    assert source.exists()
 
 
 def test_folder_for_the_target_must_be_there(weights: Path, place: Path) -> None:
@@ -307,6 +327,12 @@ def test_numbers_too_large_for_half_precision_are_named(weights: Path, place: Pa
         file["char_embed"][3, 1] = 1e5
     with pytest.raises(ConversionError, match="char_embed: has numbers too large for float16"):
         convert_checkpoint(weights, place / "model", dtype="float16")
+
+
+def test_files_that_a_format_does_not_read_are_named(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    with pytest.raises(ConversionError, match=r"huggingface: expected no --softmax, got .*x.hdf5"):
+        convert_checkpoint(place / "model", place / "other", softmax="x.hdf5")
 
 
 def test_sources_of_no_format_are_named(place: Path) -> None:
