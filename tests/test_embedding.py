@@ -70,6 +70,39 @@ def test_many_long_sentences_run_side_by_side_in_windows(tiny_model: ElmoModel) 
         assert_close(result, run_model(tiny_model, words), **TOLERANCE)
 
 
+@pytest.mark.parametrize("characters", ["bytes", "none"])
+def test_words_of_a_lexicon_are_embedded(characters: str) -> None:
+    vocab = ["<S>", "</S>", "<UNK>", "The", "bank"]
+    lexicon_tokenizer = ElmoTokenizer(word_vocab=vocab, characters=characters)
+    torch.manual_seed(0)
+    model = ElmoModel(
+        ElmoConfig(
+            char_embedding_size=4 if characters == "bytes" else 0,
+            char_filters=[[2, 8]],
+            word_vocab_size=len(vocab) + 1,
+            word_embedding_size=6,
+            sentence_start_word_id=1,
+            sentence_end_word_id=2,
+            projection_size=8,
+            cell_size=16,
+        )
+    ).eval()
+    results = embed_layers(SENTENCES, model, lexicon_tokenizer)
+    for words, result in zip(SENTENCES, results, strict=True):
+        if words:
+            batch = lexicon_tokenizer([words], is_split_into_words=True, return_tensors="pt")
+            with torch.no_grad():
+                hidden_states = model(**batch, output_hidden_states=True).hidden_states
+            assert_close(result, torch.cat(hidden_states), **TOLERANCE)
+
+
+@pytest.mark.slow
+def test_a_sentence_of_100_000_words_is_that_of_one_window(tiny_model: ElmoModel) -> None:
+    words = [f"word{number * number % 10_007}" for number in range(100_000)]
+    (windowed,) = embed_layers([words], tiny_model, tokenizer)
+    assert_close(windowed, run_model(tiny_model, words), **TOLERANCE)
+
+
 def test_a_huge_sentence_comes_in_pieces_in_order(tiny_model: ElmoModel) -> None:
     sentences = [["one"], DOCUMENT, ["two"]]
     pieces = list(embed_pieces(sentences, tiny_model, tokenizer, batch_tokens=16, look_ahead=32))

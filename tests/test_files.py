@@ -5,6 +5,7 @@ import io
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -171,7 +172,7 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_in_fork(*targets: Callable[[], None]) -> list[int | None]:
+def run_in_fork(*targets: Callable[[], None], timeout: float = 60) -> list[int | None]:
     """Run functions in processes of their own; give the exit codes."""
 
     def run(target: Callable[[], None]) -> None:
@@ -183,7 +184,7 @@ def run_in_fork(*targets: Callable[[], None]) -> list[int | None]:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=60)
+        process.join(timeout)
         process.kill()
     return [process.exitcode for process in processes]
 
@@ -435,3 +436,22 @@ def test_several_processes_do_not_share_stdin(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(distributed, "init_process_group", lambda *args, **kwargs: None)
     result = CliRunner().invoke(app, ["embed", "-", "x.h5"])
     assert "Several processes cannot share stdin" in result.output
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_million_words_in_a_sentence_take_less_than_500_megabytes(
+    tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(" ".join(f"word{number * number % 50_021}" for number in range(1_000_000)))
+
+    def work() -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        embed_file(text, tmp_path / "vectors.h5", tiny_model, tokenizer, Settings())
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        assert after - before < 500 * 1024
+
+    assert run_in_fork(work, timeout=3600) == [0]
+    with h5py.File(tmp_path / "vectors.h5") as file:
+        assert file["0"].shape == (3, 1_000_000, 16)
