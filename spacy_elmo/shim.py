@@ -69,8 +69,9 @@ class ElmoShim(Shim):
         folder.mkdir(parents=True, exist_ok=True)
         bilm = self.load()
         if self.store_weights:
-            bilm.model.save_pretrained(folder)
-            bilm.tokenizer.save_pretrained(folder)
+            with _no_progress_bars():
+                bilm.model.save_pretrained(folder)
+                bilm.tokenizer.save_pretrained(folder)
         else:
             srsly.write_json(folder / SOURCE_FILE, self._find_source(bilm.model))
 
@@ -82,7 +83,8 @@ class ElmoShim(Shim):
             ValueError: If the weights are not the ones that were in use when it was written.
         """
         if not (folder / SOURCE_FILE).is_file():
-            self._bilm = _load_pretrained(str(folder), None, self.device)
+            with _no_progress_bars():
+                self._bilm = _load_pretrained(str(folder), None, self.device)
             return
         source = srsly.read_json(folder / SOURCE_FILE)
         self.name, revision = source["name"], source["revision"]
@@ -163,6 +165,20 @@ class ElmoShim(Shim):
         yield
         for name, value in own.items():
             parameters[name].data = value
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Keep transformers' bars off a terminal where `spacy train` writes its table."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def _resolve_name(name: str) -> str:

@@ -465,3 +465,14 @@ def test_failing_docs_go_to_the_error_handler(nlp: Language, add_elmo: AddElmo) 
     nlp.set_error_handler(lambda name, component, docs, error: failed.extend(docs))
     assert list(nlp.pipe(["The bank", "A bank"])) == []
     assert [doc.text for doc in failed] == ["The bank", "A bank"]
+
+
+def test_saving_and_loading_a_pipeline_draws_no_bars(
+    nlp: Language, add_elmo: AddElmo, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    add_elmo()
+    nlp.initialize()
+    capfd.readouterr()
+    nlp.to_disk(tmp_path)
+    spacy.load(tmp_path)
+    assert capfd.readouterr() == ("", "")
