@@ -1,5 +1,6 @@
 """The biLM over successive windows of text, as training and bilm-tf's evaluation run it."""
 
+import random
 from typing import cast
 
 import torch
@@ -126,8 +127,9 @@ class WindowedLanguageModel(nn.Module):
         weight, bias = self.model.softmax.weight, self.model.softmax.bias
         if self.num_negatives is None or not self.training:
             return full_softmax_losses(hidden, targets, weight, bias)
-        generator = torch.Generator()
-        generator.manual_seed((self.seed << 40) + 2 * self.num_windows + direction)
+        # torch's generator looks at 32 bits of its seed only.
+        seed = random.Random(f"{self.seed} {self.num_windows} {direction}").getrandbits(32)
+        generator = torch.Generator().manual_seed(seed)
         return sampled_softmax_losses(
             hidden,
             targets,
