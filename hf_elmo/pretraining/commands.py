@@ -199,7 +199,7 @@ def pretrain(
     if dropout is not None:
         model.config.dropout = dropout
     if gradient_checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})  # type: ignore[no-untyped-call]
+        model.activation_checkpointing_enable({"use_reentrant": False})
     arguments = TrainingArguments(
         str(output),
         max_steps=1 if max_steps is None else max_steps,
