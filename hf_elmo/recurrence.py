@@ -10,13 +10,14 @@ weights laid out once for oneDNN (`pack_weight`); every product that need not wa
 for many steps at once; elementwise work in place and in sigmoids alone; a thread a direction.
 """
 
+import contextlib
 import functools
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,13 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
 
-MAX_CHUNK_STEPS = 512  # rows of the input product at a time: bounds memory, and stays in cache
+MAX_CHUNK_STEPS = 256  # rows of the input product at a time: bounds memory, and stays in cache
+PACKING_ROWS = 64  # what oneDNN lays weights out for; that layout serves any number of rows
+INT8_ZERO_POINT = 128  # activations are unsigned in oneDNN's fast products
+INT8_MAX = 127
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
+Quantization = Literal["int8"] | None
 
 
 def lstm_step(
@@ -84,24 +89,55 @@ def can_pack(dtype: torch.dtype) -> bool:
     return bool((total == 32).all())
 
 
-def pack_weight(weight: Tensor, rows: int) -> Tensor:
-    """Lay a weight `(out, in)` out for products with about `rows` rows; itself where nothing does.
+class Int8Weight(NamedTuple):
+    """A weight in 8 bits, each of its outputs with a scale of its own."""
+
+    packed: Tensor  # mkldnn
+    scales: Tensor  # (out,)
+    zero_points: Tensor  # (out,), all 0
+
+
+def pack_weight(weight: Tensor) -> Tensor:
+    """Lay a weight `(out, in)` out for products with few rows; itself where nothing does so.
 
     Where MKL is slow with few rows, the packed product in float32 is 2.5 times as fast.
     """
     if weight.device.type == "cpu" and can_pack(weight.dtype):
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKING_ROWS)
         return packed
     return weight
 
 
+def pack_int8_weight(weight: Tensor) -> Int8Weight:
+    """Round a weight `(out, in)` to 8 bits and lay it out.
+
+    Raises:
+        RuntimeError: If this PyTorch, or this device, has no such products.
+    """
+    scales = weight.abs().amax(1).float().clamp_min_(torch.finfo(torch.float32).tiny) / INT8_MAX
+    rounded = (weight / scales[:, None]).round_().to(torch.int8)
+    try:
+        packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+    except (AttributeError, RuntimeError, NotImplementedError) as error:
+        raise RuntimeError(
+            f'Expected int8 products of oneDNN for quantization="int8" on {weight.device}, found '
+            "none; use a PyTorch for x86 or Arm processors, or quantization=None."
+        ) from error
+    return Int8Weight(packed, scales, torch.zeros(len(scales), dtype=torch.int64))
+
+
 def multiply(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, added: Tensor | None = None
+    x: Tensor,
+    weight: Tensor | Int8Weight,
+    bias: Tensor | None = None,
+    added: Tensor | None = None,
 ) -> Tensor:
     """Compute `x @ weight^T`, plus a bias `(out)` or an addend `(rows, out)`, without autograd."""
+    product: Tensor
+    if isinstance(weight, Int8Weight):
+        return multiply_int8(x, weight, bias if added is None else added)
     if not weight.is_mkldnn:
         return F.linear(x, weight, bias) if added is None else torch.addmm(added, x, weight.t())
-    product: Tensor
     if added is None:
         product = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     else:
@@ -109,12 +145,30 @@ def multiply(
     return product
 
 
+def multiply_int8(x: Tensor, weight: Int8Weight, added: Tensor | None) -> Tensor:
+    """Compute `x @ weight^T + added` with `x` rounded to 8 bits, each row with its own scale.
+
+    A row's result so does not depend on the other rows, as it would with a scale for all of them.
+    """
+    wide = x.float()
+    scales = wide.abs().amax(1, keepdim=True).clamp_min_(torch.finfo(wide.dtype).tiny)
+    scales /= INT8_MAX
+    rounded = (wide / scales).round_().add_(INT8_ZERO_POINT).to(torch.uint8)
+    # scale and zero point of x; packed, scales and zero points of the weight; no bias; scale, zero
+    # point and dtype of the product; no operation after it
+    product: Tensor = torch.ops.onednn.qlinear_pointwise(
+        rounded, 1.0, INT8_ZERO_POINT, *weight, None, 1.0, 0, wide.dtype, "none", [], ""
+    )
+    product = product.mul_(scales) if added is None else torch.addcmul(added, product, scales)
+    return product.to(x.dtype)
+
+
 def multiply_once(x: Tensor, weight: Tensor) -> Tensor:
     """Compute `x @ weight^T` with a weight that only this product needs, without autograd.
 
     In float32 packing pays even so; products in bfloat16 go to oneDNN by themselves.
     """
-    return multiply(x, pack_weight(weight, len(x)) if x.dtype == torch.float32 else weight)
+    return multiply(x, pack_weight(weight) if x.dtype == torch.float32 else weight)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -153,27 +207,41 @@ class Plan(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The weights of a layer: as `ElmoLstm` holds them, or cast and packed."""
+    """The weights of a layer, as `ElmoLstm` holds them."""
 
     input_weight: Tensor
     state_weight: Tensor
     bias: Tensor
     projection_weight: Tensor | None
 
-    def pack(self, plan: Plan) -> "Weights":
-        """Cast the weights to the plan's dtype, lay them out, and add the forget bias."""
-        rows, cell_size = max(plan.batch_sizes), plan.config.cell_size
-        projection_weight = self.projection_weight
-        if projection_weight is not None:
-            projection_weight = pack_weight(projection_weight.to(plan.dtype), rows)
-        bias = self.bias.to(plan.wide_dtype, copy=True)
-        bias[cell_size : 2 * cell_size] += plan.config.forget_bias
-        return Weights(
-            pack_weight(self.input_weight.to(plan.dtype), MAX_CHUNK_STEPS),
-            pack_weight(self.state_weight.to(plan.dtype), rows),
-            bias.to(plan.dtype),
-            projection_weight,
-        )
+
+class PackedWeights(NamedTuple):
+    """The weights of a layer, ready for products; the forget bias is in the bias."""
+
+    input_weight: Tensor | Int8Weight
+    state_weight: Tensor | Int8Weight
+    bias: Tensor
+    projection_weight: Tensor | Int8Weight | None
+
+
+def pack_weights(
+    weights: Weights, config: ElmoConfig, dtype: torch.dtype, quantization: Quantization = None
+) -> PackedWeights:
+    """Cast and lay out the weights of a layer for products in a dtype, or in 8 bits."""
+
+    def pack(weight: Tensor) -> Tensor | Int8Weight:
+        weight = weight.detach().to(dtype)
+        return pack_weight(weight) if quantization is None else pack_int8_weight(weight)
+
+    projection_weight = weights.projection_weight
+    bias = weights.bias.detach().to(torch.promote_types(dtype, torch.float32), copy=True)
+    bias[config.cell_size : 2 * config.cell_size] += config.forget_bias
+    return PackedWeights(
+        pack(weights.input_weight),
+        pack(weights.state_weight),
+        bias.to(dtype),
+        None if projection_weight is None else pack(projection_weight),
+    )
 
 
 class Trace(NamedTuple):
@@ -203,7 +271,12 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> Tensor:
 
 
 def run_layer(
-    plan: Plan, inputs: Tensor, h: Tensor, c: Tensor, weights: Weights, trace: Trace | None = None
+    plan: Plan,
+    inputs: Tensor,
+    h: Tensor,
+    c: Tensor,
+    weights: PackedWeights,
+    trace: Trace | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run one layer of one direction.
 
@@ -283,10 +356,10 @@ def run_layer_backward(
         Gradients of inputs, h, c and the four weights.
     """
     config, sizes, wide, aten = plan.config, plan.batch_sizes, plan.wide_dtype, torch.ops.aten
-    state_weight = pack_weight(weights.state_weight.to(plan.dtype).t(), max(sizes))
+    state_weight = pack_weight(weights.state_weight.to(plan.dtype).t())
     projection_weight = weights.projection_weight
     if projection_weight is not None:
-        projection_weight = pack_weight(projection_weight.to(plan.dtype).t(), max(sizes))
+        projection_weight = pack_weight(projection_weight.to(plan.dtype).t())
     sums = outputs.new_empty(len(outputs), 4 * config.cell_size)  # gradients of the gates' sums
     hidden = outputs.new_empty(len(outputs), config.cell_size)  # what was projected
     projected = torch.empty_like(outputs)  # gradients of what came of it
@@ -371,7 +444,7 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
     return pool
 
 
-def run_at_once(function: Callable[[int], Any], number: int) -> list[Any]:
+def run_at_once(function: Callable[[int], Any], number: int, device: str) -> list[Any]:
     """Call a function of 0, 1, .. `number - 1`, each in a thread of its own, without autograd.
 
     Two threads that each run one direction need not wait for each other at every operation, as
@@ -379,11 +452,14 @@ def run_at_once(function: Callable[[int], Any], number: int) -> list[Any]:
     """
 
     def call(index: int) -> Any:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False):  # each thread has its own
+        autocast: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if torch.amp.is_autocast_available(device):
+            autocast = torch.autocast(device, enabled=False)
+        with torch.no_grad(), autocast:  # in this thread: it has settings of its own
             return function(index)
 
     threads = torch.get_num_threads()
-    if number == 1 or threads == 1:
+    if number == 1 or threads == 1 or device != "cpu":
         return [call(index) for index in range(number)]
     return list(start_threads(os.getpid(), number, threads).map(call, range(number)))
 
@@ -404,10 +480,11 @@ class _Recurrence(torch.autograd.Function):
 
         def run(index: int) -> tuple[Tensor, ...]:
             inputs, h, c, *weights = directions[index]
-            packed = Weights(*weights).pack(plans[index])
-            return run_layer(plans[index], inputs, h, c, packed, traces[index])
+            plan = plans[index]
+            packed = pack_weights(Weights(*weights), plan.config, plan.dtype)
+            return run_layer(plan, inputs, h, c, packed, traces[index])
 
-        results = run_at_once(run, len(plans))
+        results = run_at_once(run, len(plans), tensors[0].device.type)
         saved = [step for trace in traces for steps in trace for step in steps]
         ctx.plans = plans
         ctx.save_for_backward(*tensors, *(result[0] for result in results), *saved)
@@ -436,7 +513,7 @@ class _Recurrence(torch.autograd.Function):
                 direction_grads[index],
             )
 
-        results = run_at_once(run, number)
+        results = run_at_once(run, number, grads[0].device.type)
         return None, *(value for result in results for value in result)
 
 
@@ -461,6 +538,8 @@ class ElmoLstm(GradientCheckpointingLayer):
             if config.use_cell_projection
             else None
         )
+        self.quantization: Quantization = None  # of products in inference; "int8" on a CPU
+        self._packed: tuple[tuple[Any, ...], PackedWeights] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -472,9 +551,45 @@ class ElmoLstm(GradientCheckpointingLayer):
         if self.projection_weight is not None:
             init.xavier_uniform_(self.projection_weight)
 
-    def weights(self) -> "Weights":
-        """Give the four weights, in the order of `Weights`."""
+    def weights(self) -> Weights:
+        """Give the four weights."""
         return Weights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
+
+    def pack(self, dtype: torch.dtype) -> PackedWeights:
+        """Pack the weights for products in a dtype, or give those of the last time, if unchanged.
+
+        Unchanged: the same memory, not written to since. Only writing through `weight.data` goes
+        unseen; so nothing is kept of weights in training, and `train()`, `eval()` and loading begin
+        anew.
+        """
+        weights = [weight for weight in self.weights() if weight is not None]
+        marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
+        key = (dtype, self.quantization, *marks)
+        kept = self._packed
+        if kept is None or kept[0] != key:
+            packed = pack_weights(self.weights(), self.config, dtype, self.quantization)
+            kept = key, packed
+            if not (self.training and self.state_weight.requires_grad):
+                self._packed = kept
+        return kept[1]
+
+    def train(self, mode: bool = True) -> "ElmoLstm":
+        """Set the mode, as `nn.Module`; see `pack`."""
+        if mode or self.training:
+            self._packed = None
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ElmoLstm":
+        self._packed = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return self
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._packed = None
+        super()._load_from_state_dict(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_packed": None}  # packed tensors can be neither copied nor saved
 
     def forward(
         self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False
@@ -507,9 +622,9 @@ def run_layers(
     if not len(inputs[0]):
         return list(zip(inputs, states, strict=True))
     pairs = list(zip(layers, reverses, strict=True))
-    dtype = inputs[0].dtype
-    if torch.is_autocast_enabled(inputs[0].device.type):
-        dtype = torch.get_autocast_dtype(inputs[0].device.type)
+    device, dtype = inputs[0].device.type, inputs[0].dtype
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
     plans = [Plan(layer.config, list(batch_sizes), reverse, dtype) for layer, reverse in pairs]
     tensors = [
         tensor
@@ -522,10 +637,10 @@ def run_layers(
     else:
 
         def run(index: int) -> tuple[Tensor, ...]:
-            weights = layers[index].weights().pack(plans[index])
+            weights = layers[index].pack(dtype)
             return run_layer(plans[index], inputs[index], *states[index], weights)
 
-        results = run_at_once(run, len(plans))
+        results = run_at_once(run, len(plans), device)
     return [(output, (h, c)) for output, h, c in results]
 
 

@@ -1,19 +1,25 @@
 """The recurrence against NumPy in float64, in every implementation that this machine offers."""
 
 import copy
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import ElmoConfig
+from hf_elmo import ElmoConfig, recurrence
 from hf_elmo.recurrence import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
@@ -102,6 +108,16 @@ def reference(
     return [torch.tensor(value) for value in outputs], (torch.tensor(h), torch.tensor(c))
 
 
+@pytest.fixture(params=["packed products", "plain products", "chunks of few steps"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each way to run that this machine could be offered."""
+    if request.param == "plain products":
+        monkeypatch.setattr(recurrence, "can_pack", lambda dtype: False)
+    if request.param == "chunks of few steps":
+        monkeypatch.setattr(recurrence, "MAX_CHUNK_STEPS", 4)
+
+
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_stack_equals_rows_run_one_by_one(settings: dict[str, Any], reverse: bool) -> None:
@@ -224,6 +240,7 @@ def run_stack(
     return stack(x, sizes, state, reverse=reverse)
 
 
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_gradients_are_those_that_autograd_finds(settings: dict[str, Any], reverse: bool) -> None:
@@ -286,6 +303,165 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
         outputs[-1].square().sum().backward()
         gradients.append([parameter.grad for parameter in stack.parameters()])
     assert_close(*gradients)
+
+
+def run(stack: ElmoLstmStack) -> Tensor:
+    """The top layer's outputs, outside of autograd, so that weights are packed and kept."""
+    x, state = make_inputs(stack.config)
+    with torch.no_grad():
+        return stack(x, BATCH_SIZES, state)[0][-1]
+
+
+def write_in_place(stack: ElmoLstmStack) -> None:
+    with torch.no_grad():
+        stack.layers[0].state_weight.mul_(2)
+
+
+def replace_a_parameter(stack: ElmoLstmStack) -> None:
+    stack.layers[1].input_weight = nn.Parameter(stack.layers[1].input_weight * 2)
+
+
+def load_a_state_dict(stack: ElmoLstmStack) -> None:
+    stack.load_state_dict({name: value * 2 for name, value in stack.state_dict().items()})
+
+
+def write_through_data_in_training(stack: ElmoLstmStack) -> None:
+    stack.train()
+    run(stack)
+    for parameter in stack.parameters():
+        parameter.data.mul_(2)
+    stack.eval()
+
+
+def convert_to_another_dtype(stack: ElmoLstmStack) -> None:
+    stack.bfloat16().float()
+
+
+def quantize(stack: ElmoLstmStack) -> None:
+    for layer in stack.layers:
+        layer.quantization = "int8"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        write_in_place,
+        replace_a_parameter,
+        load_a_state_dict,
+        write_through_data_in_training,
+        convert_to_another_dtype,
+        quantize,
+    ],
+)
+def test_a_change_of_weights_is_seen(change: Callable[[ElmoLstmStack], None]) -> None:
+    stack = make_stack(make_config())
+    before = run(stack)
+    change(stack)
+    after = run(stack)
+    fresh = make_stack(make_config())
+    fresh.load_state_dict(stack.state_dict())
+    if change is quantize:
+        quantize(fresh)
+    assert not torch.equal(before, after)
+    assert_close(after, run(fresh), rtol=0, atol=0)
+
+
+def test_weights_are_packed_once() -> None:
+    stack = make_stack(make_config())
+    run(stack)
+    packed = stack.layers[0].pack(torch.float32)
+    run(stack.eval())
+    assert stack.layers[0].pack(torch.float32) is packed
+
+
+def test_a_used_stack_can_be_copied_and_saved(tmp_path: Path) -> None:
+    stack = make_stack(make_config())
+    before = run(stack)
+    torch.save(stack, tmp_path / "stack.pt")
+    loaded = torch.load(tmp_path / "stack.pt", weights_only=False)
+    for other in (copy.deepcopy(stack), loaded):
+        assert_close(run(other), before, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_runs_what_its_parent_packed() -> None:
+    config = make_config(projection_size=64, cell_size=256)
+    stacks = [make_stack(config, seed) for seed in (0, 1)]
+    x, state = make_inputs(config)
+
+    def run_both() -> Tensor:
+        with torch.no_grad():
+            results = run_stacks(stacks, [x, x], BATCH_SIZES, [state, state], [False, True])
+        return torch.cat([outputs[-1] for outputs, _ in results])
+
+    expected = run_both()
+    reader, writer = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        writer.send(bool(torch.equal(run_both(), expected)))
+        os._exit(0)
+    answered = reader.poll(60)
+    if not answered:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert answered
+    assert reader.recv()
+
+
+def test_threads_of_ours_change_no_setting_of_pytorch() -> None:
+    config = make_config()
+    stacks = [make_stack(config, seed) for seed in (0, 1)]
+    x, state = make_inputs(config)
+    before, threads = torch.get_num_threads(), threading.active_count()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(20):
+            with torch.no_grad():
+                run_stacks(stacks, [x, x], BATCH_SIZES, [state, state], [False, True])
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert threading.active_count() <= threads + 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_outputs_in_half_precision_are_near_those_in_float32(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    stack = ElmoLstmStack(make_config(projection_size=32, cell_size=64)).eval()
+    x, (h, c) = make_inputs(stack.config)
+    with torch.no_grad():
+        expected, (last_h, last_c) = stack(x, BATCH_SIZES, (h, c))
+        state = (h.to(dtype), c.to(dtype))
+        actual, new_state = stack.to(dtype)(x.to(dtype), BATCH_SIZES, state)
+    values = [*actual, *new_state]
+    assert {value.dtype for value in values} == {dtype}
+    for one, other in zip(values, [*expected, last_h, last_c], strict=True):
+        assert F.cosine_similarity(one.float().flatten(), other.flatten(), dim=0) > 0.9995
+
+
+def test_outputs_in_int8_are_near_those_in_float32_and_know_no_other_row() -> None:
+    torch.manual_seed(0)
+    stack = ElmoLstmStack(make_config(projection_size=32, cell_size=64)).eval()
+    x, (h, c) = make_inputs(stack.config)
+    with torch.no_grad():
+        expected, _ = stack(x, BATCH_SIZES, (h, c))
+        quantize(stack)
+        actual, _ = stack(x, BATCH_SIZES, (h, c))
+        alone, _ = stack(x[:1], [1], (h[:, :1], c[:, :1]))
+    for one, other in zip(actual, expected, strict=True):
+        assert F.cosine_similarity(one, other, dim=1).mean() > 0.999
+    assert_close(alone[-1], actual[-1][:1])
+
+
+def test_int8_says_when_it_is_not_there() -> None:
+    stack = make_stack(make_config()).to("meta")
+    quantize(stack)
+    x, state = make_inputs(stack.config)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="Expected int8 products of oneDNN"):
+        stack(x.to("meta"), BATCH_SIZES, [value.to("meta") for value in state])
 
 
 def test_initial_values_are_tensorflows() -> None:
