@@ -38,7 +38,7 @@ SUFFIXES: dict[str, OutputFormat] = {
 }
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
-PART_BATCHES = 2  # batches of words that make a part: what an interruption loses at most
+PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
 COPY_ROWS = 4096  # rows of vectors that are copied at a time
 DATASET_BYTES = 1024  # what HDF5 needs for a dataset beside its data, rather more than less

@@ -38,7 +38,7 @@ SENTENCES = [
     ["Hello"],
     ["A", "river", "bank"],
 ]
-SETTINGS = Settings(batch_tokens=8)  # the long sentence comes in pieces
+SETTINGS = Settings(batch_tokens=4)  # the long sentence comes in pieces
 NUM_PARTS = 4  # of sentences 0 and 1, 2 and 3, 4, 5 and 6
 
 
@@ -115,7 +115,7 @@ def test_every_format_holds_what_embed_gives(
     tiny_model: ElmoModel, text: Path, name: str, options: dict[str, Any]
 ) -> None:
     output = text.with_name(name)
-    embed_file(text, output, tiny_model, tokenizer, Settings(batch_tokens=8, **options))
+    embed_file(text, output, tiny_model, tokenizer, Settings(batch_tokens=4, **options))
     check(output, tiny_model, **options)
     assert not output.with_name(name + ".partial").exists()
 
@@ -239,7 +239,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     output = text.with_name("vectors.h5")
-    command = ["embed", str(text), str(output), "--model", str(model_folder), "--batch-tokens", "8"]
+    command = ["embed", str(text), str(output), "--model", str(model_folder), "--batch-tokens", "4"]
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", stop_at(os.fsync, 3, fill_disk))
         result = CliRunner().invoke(app, command)
@@ -312,7 +312,7 @@ def test_a_run_does_not_go_on_with_other_settings(tiny_model: ElmoModel, text: P
             output,
             tiny_model,
             tokenizer,
-            Settings(layers="top", pooling="mean", batch_tokens=8),
+            Settings(layers="top", pooling="mean", batch_tokens=4),
         )
 
 
