@@ -836,3 +836,31 @@ def test_models_are_built_without_memory_on_the_meta_device(
     with torch.device("meta"):
         model = head(ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 7}))
     assert {value.device.type for value in model.state_dict().values()} == {"meta"}
+
+
+def test_language_model_drops_out_the_input_of_its_softmax(
+    language_model: ElmoForPreTraining,
+) -> None:
+    seen: list[torch.Tensor] = []
+    language_model.softmax.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    batch = make_batch(language_model.config, SENTENCES)
+    language_model(*batch)
+    language_model.config.dropout = 0.5
+    language_model.train().elmo.eval()  # only what comes after the biLM
+    language_model(*batch)
+    kept = seen[2] != 0
+    assert_close(seen[2][kept], 2 * seen[0][kept])
+    assert 0.4 < kept.sum() / (seen[0] != 0).sum() < 0.6
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+@pytest.mark.parametrize("freeze_bilm", [True, False])
+def test_a_frozen_bilm_keeps_no_graph(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel], freeze_bilm: bool
+) -> None:
+    model = make_classifier(head, tiny_config, freeze_bilm=freeze_bilm)
+    modes: list[bool] = []
+    model.elmo.register_forward_pre_hook(lambda *_: modes.append(torch.is_grad_enabled()))
+    model(*make_batch(tiny_config, SENTENCES))
+    assert modes == [not freeze_bilm]
+    assert torch.is_grad_enabled()
