@@ -27,6 +27,10 @@ Examples:
 
     elmo-convert weights.hdf5 my-lm --softmax softmax_weights.hdf5 --vocabulary vocab.txt
 
+    elmo-convert 217.zip norwegian-elmo --dry-run
+
+    elmo-convert model.tar.gz my-elmo --push my-name/my-elmo
+
     elmo-convert my-elmo weights.hdf5 --to bilm-hdf5
 """
 
@@ -48,7 +52,9 @@ def _list_formats(is_asked: bool) -> None:
 
 @app.command(help=EXAMPLES)
 def main(
-    source: Annotated[Path, typer.Argument(help="File or folder of the checkpoint.")],
+    source: Annotated[
+        Path, typer.Argument(help="Checkpoint: file, folder, archive, or name on the Hub.")
+    ],
     target: Annotated[Path, typer.Argument(help="Folder to write (a file for bilm-hdf5).")],
     to: Annotated[str, typer.Option(help="Format to write, see --list-formats.")] = "huggingface",
     options: Annotated[
@@ -88,6 +94,9 @@ def main(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, write nothing.")
     ] = False,
+    push: Annotated[
+        str | None, typer.Option(help="Upload the model to this name on the Hub, org/name.")
+    ] = None,
     list_formats: Annotated[
         bool,
         typer.Option(
@@ -112,6 +121,7 @@ def main(
             sentences=sentences,
             force=force,
             dry_run=dry_run,
+            push=push,
             progress=sys.stderr.isatty(),
         )
     except (ConversionError, OSError) as error:
@@ -119,6 +129,8 @@ def main(
         raise typer.Exit(1) from None
     typer.echo(describe(conversion, dtype))
     typer.echo("Nothing was written." if dry_run else f"Wrote {target}.")
+    if conversion.url is not None:
+        typer.echo(f"Pushed to {conversion.url}.")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

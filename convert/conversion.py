@@ -27,6 +27,7 @@ from convert.checkpoint import (
     Sources,
     WriteSettings,
 )
+from convert.publish import check_name, push_folder
 from convert.source import Found, find_checkpoint
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
@@ -51,6 +52,7 @@ class Conversion:
         num_bytes: Bytes of these in the target.
         left_out: What the source holds and the target does not, a line each.
         difference: Greatest difference from the stored activations; None = not verified.
+        url: Address on the Hub; None = not pushed.
     """
 
     source: Path
@@ -62,6 +64,7 @@ class Conversion:
     num_bytes: int
     left_out: tuple[str, ...]
     difference: float | None = None
+    url: str | None = None
 
 
 def convert_checkpoint(
@@ -79,6 +82,7 @@ def convert_checkpoint(
     sentences: Path | str | None = None,
     force: bool = False,
     dry_run: bool = False,
+    push: str | None = None,
     progress: bool = False,
 ) -> Conversion:
     """Convert a biLM from one format to another.
@@ -87,7 +91,7 @@ def convert_checkpoint(
     moved.
 
     Args:
-        source: File or folder of the checkpoint.
+        source: File or folder of the checkpoint, archive with it, or name on the Hub.
         target: File or folder to write.
         to: Name of the target's format, of `FORMATS`.
         options: Options of a bilm-tf model; None = found beside the source.
@@ -100,6 +104,7 @@ def convert_checkpoint(
         sentences: The text of these activations; None = found with them.
         force: Replace the target if it is there.
         dry_run: Find out and check everything but the numbers, and write nothing.
+        push: Name on the Hub, "organisation/name", to upload the model to; None = do not.
         progress: Show a progress bar.
 
     Returns:
@@ -107,7 +112,8 @@ def convert_checkpoint(
 
     Raises:
         ConversionError: If the source is broken or not a biLM, the target's format cannot hold it,
-            the target is there already, or the model does not compute the stored activations.
+            the target is there already, the model does not compute the stored activations, or the
+            Hub refuses it.
         OSError: If a file cannot be read or written.
     """
     others = (options, vocabulary, softmax, token_embeddings)
@@ -115,8 +121,10 @@ def convert_checkpoint(
     target, writer = Path(target), find_writer(to)
     if dtype not in NUMBER_SIZES:
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
-    if verify is not None and writer is not hf_folder.FORMAT:
-        raise ConversionError("Only a model in the format huggingface can be verified.")
+    if (verify is not None or push is not None) and writer is not hf_folder.FORMAT:
+        raise ConversionError("Only a model in the format huggingface can be verified or pushed.")
+    if push is not None:
+        check_name(push)
     place = sources.checkpoint.resolve()
     if target.resolve() in (place, *place.parents):
         raise ConversionError(f"{target}: is the source or holds it; expected another target.")
@@ -144,11 +152,11 @@ def convert_checkpoint(
         with _new_path(target, force) as path:
             with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
                 writer.write(_watch(checkpoint, bar), path, settings)
-            if verify is None:
-                return conversion
-            text = None if sentences is None else Path(sentences)
-            difference = verify_model(path, Path(verify), text, dtype=dtype)
-            return replace(conversion, difference=difference)
+            if verify is not None:
+                text = None if sentences is None else Path(sentences)
+                difference = verify_model(path, Path(verify), text, dtype=dtype)
+                conversion = replace(conversion, difference=difference)
+    return conversion if push is None else replace(conversion, url=push_folder(target, push))
 
 
 def find_reader(path: Path) -> Format | None:

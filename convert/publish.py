@@ -1,0 +1,49 @@
+"""Publish a converted model on the Hugging Face Hub."""
+
+from pathlib import Path
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented
+
+from convert.checkpoint import ConversionError
+
+
+def check_name(name: str) -> None:
+    """Check the name of a repository before anything is converted.
+
+    Raises:
+        ConversionError: If the Hub has no such names.
+    """
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ConversionError(
+            f"Expected a name of the Hub to push to, organisation/name, got {name}: {error}"
+        ) from error
+
+
+def push_folder(folder: Path, name: str) -> str:
+    """Upload a model, with the token of `hf auth login` or HF_TOKEN.
+
+    Args:
+        folder: The model.
+        name: Of the repository; it is made if it is not there.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        ConversionError: If the Hub refuses.
+    """
+    api = HfApi()
+    try:
+        api.create_repo(name, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=name, folder_path=folder, commit_message="Add the converted model"
+        )
+    except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
+        raise ConversionError(
+            f"{folder}: is converted, but could not be pushed to {name}: {error}"
+        ) from error
+    return str(commit.commit_url)
