@@ -697,11 +697,16 @@ def run_stacks(
     for number, layers in enumerate(zip(*(stack.layers for stack in stacks), strict=True)):
         config = layers[0].config
         inputs = [F.dropout(x, config.dropout, layers[0].training) for x in inputs]
-        run: Callable[..., Any] = run_layers
-        if layers[0].gradient_checkpointing and layers[0].training:
-            run = functools.partial(layers[0]._gradient_checkpointing_func, run_layers)
         layer_states = [(h[number], c[number]) for h, c in states]
-        results = run(layers, inputs, batch_sizes, layer_states, reverses)
+        if layers[0].gradient_checkpointing and layers[0].training:  # transformers' wrapper does it
+            results = [
+                layer(x, batch_sizes, state, reverse=reverse)
+                for layer, x, state, reverse in zip(
+                    layers, inputs, layer_states, reverses, strict=True
+                )
+            ]
+        else:
+            results = run_layers(layers, inputs, batch_sizes, layer_states, reverses)
         if config.use_residual and number > 0:
             inputs = [y + x for (y, _), x in zip(results, inputs, strict=True)]
         else:

@@ -864,3 +864,23 @@ def test_a_frozen_bilm_keeps_no_graph(
     model(*make_batch(tiny_config, SENTENCES))
     assert modes == [not freeze_bilm]
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointed_layers_run_twice_and_their_hooks_once(
+    tiny_config: ElmoConfig, use_reentrant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ElmoModel(tiny_config).train()
+    model.activation_checkpointing_enable({"use_reentrant": use_reentrant})
+    layer = model.forward_lstm.layers[1]
+    calls, hooks = [], []
+    checkpoint_layer = layer._gradient_checkpointing_func
+
+    def checkpoint_counted(run: Callable[..., object], *args: object) -> object:
+        return checkpoint_layer(lambda *inner: calls.append(1) or run(*inner), *args)
+
+    monkeypatch.setattr(layer, "_gradient_checkpointing_func", checkpoint_counted)
+    layer.register_forward_pre_hook(lambda *_: hooks.append(1))
+    model(*make_batch(tiny_config, SENTENCES)).last_hidden_state.sum().backward()
+    assert (len(calls), len(hooks)) == (2, 1)
+    assert all(parameter.grad is not None for parameter in model.parameters())
