@@ -1,0 +1,181 @@
+"""How many words a second pretraining takes, beside a plain eager loop and the products alone."""
+
+import itertools
+import resource
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Annotated, Literal
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.pretraining import language_model
+from hf_elmo.pretraining.language_model import WindowedLanguageModel
+from hf_elmo.pretraining.losses import draw_log_uniform, log_expected_count
+from hf_elmo.pretraining.models import PRESETS
+from hf_elmo.pretraining.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.pretraining.text import Text
+from hf_elmo.pretraining.vocabulary import TargetVocabulary
+from hf_elmo.recurrence import lstm_step
+
+VOCABULARY_SIZE = 18_879
+NUM_STEPS = 8  # training steps of a measurement; the fastest counts, as others use the machine too
+
+
+def main(
+    preset: Annotated[str, typer.Option(help="mini, small, medium or original.")] = "mini",
+    batch_size: Annotated[int, typer.Option(help="Rows.")] = 64,
+    window: Annotated[int, typer.Option(help="Time steps.")] = 20,
+    negatives: Annotated[int, typer.Option(help="Of the sampled softmax.")] = 1024,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
+    clock: Annotated[
+        Literal["wall", "cpu"],
+        typer.Option(help="cpu = of all threads together: for a machine that others use too."),
+    ] = "wall",
+) -> None:
+    """Measure whole training steps, optimiser included, in words of the text (one direction).
+
+    The plain loop is PyTorch without our kernels: a product and a cell a time step, gradients by
+    autograd, the sampled softmax by cross_entropy. "products" are the LSTMs' matrix products alone.
+    """
+    torch.set_num_threads(threads)
+    words = [f"w{number:x}" for number in range(4 * VOCABULARY_SIZE)]
+    vocabulary = TargetVocabulary(["<S>", "</S>", "<UNK>", *words[: VOCABULARY_SIZE - 3]])
+    now = time.perf_counter if clock == "wall" else time.process_time
+    torch.manual_seed(0)
+    model = ElmoForPreTraining(ElmoConfig(**PRESETS[preset], vocab_size=len(vocabulary)))
+    stream = WindowStream(
+        SentenceStream(make_text(words)), vocabulary, num_rows=batch_size, window=window
+    )
+    windows = map(WindowCollator(ElmoTokenizer()), stream)
+    batches = list(itertools.islice(windows, NUM_STEPS))
+
+    def measure(bfloat16: bool) -> float:
+        runner = WindowedLanguageModel(model, num_negatives=negatives).train()
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        return batch_size * window / min(train(runner, optimizer, batches, bfloat16, now))
+
+    with (
+        patch.object(language_model, "run_stacks", run_plainly),
+        patch.object(language_model, "sampled_softmax_losses", sample_plainly),
+    ):
+        plain = measure(bfloat16=False)
+    rates = {"plain loop, float32": plain}
+    for name, bfloat16 in (("float32", False), ("bfloat16", True)):
+        rates[name] = measure(bfloat16)
+        rates[f"products, {name}"] = measure_products(
+            model.config, batch_size, window, bfloat16, now
+        )
+    typer.echo(f"{'':22}{'words/s':>10}{'x plain':>10}{'of products':>14}")
+    for name, rate in rates.items():
+        share = rates.get(f"products, {name}")
+        percent = "" if share is None else f"{rate / share:.0%}"
+        typer.echo(f"{name:22}{rate:>10,.0f}{rate / plain:>10.2f}{percent:>14}")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    typer.echo(f"peak memory {peak:.2f} GiB, {model.num_parameters():,} weights")
+
+
+def make_text(words: list[str]) -> Text:
+    """Make endless sentences of 20 words, frequencies by Zipf's law."""
+
+    def read(_: Random | None) -> Iterator[list[str]]:
+        generator = np.random.default_rng(0)
+        ranks = (len(words) ** generator.random((10_000, 20))).astype(int)
+        return ([words[rank] for rank in row] for row in ranks.tolist())
+
+    return read
+
+
+def train(
+    runner: WindowedLanguageModel,
+    optimizer: torch.optim.Optimizer,
+    batches: list[dict[str, Tensor]],
+    bfloat16: bool,
+    now: Callable[[], float],
+) -> Iterator[float]:
+    """Train a step on each batch; yield its seconds."""
+    for batch in batches:
+        start = now()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            losses = [loss.mean() for loss in runner(**batch) if loss is not None]
+        torch.stack(losses).mean().backward()
+        torch.nn.utils.clip_grad_norm_(runner.parameters(), 10.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield now() - start
+
+
+def run_plainly(stacks, inputs, batch_sizes, states, reverses):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Run full windows as `run_stacks` does, a time step after the other."""
+    results = []
+    for stack, x, state in zip(stacks, inputs, states, strict=True):
+        outputs, new_states = [], []
+        for number, layer in enumerate(stack.layers):
+            x = F.dropout(x, stack.config.dropout, stack.training)  # noqa: PLW2901
+            gates = F.linear(x, layer.input_weight, layer.bias).split(batch_sizes)
+            h, c = state[0][number], state[1][number]
+            steps = []
+            for sums in gates:
+                sums = sums + F.linear(h, layer.state_weight)  # noqa: PLW2901
+                h, c = lstm_step(sums, c, layer.projection_weight, stack.config)
+                steps.append(h)
+            x = torch.cat(steps) + (x if number else 0)  # noqa: PLW2901
+            outputs.append(x)
+            new_states.append((h, c))
+        hs, cs = zip(*new_states, strict=True)
+        results.append((outputs, (torch.stack(hs), torch.stack(cs))))
+    return results
+
+
+def sample_plainly(
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *,
+    num_negatives: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Compute the sampled softmax with all its logits at once."""
+    negatives, draws = draw_log_uniform(num_negatives, len(weight), generator)
+    true = (hidden * weight[targets]).sum(1) + bias[targets]
+    true = true - log_expected_count(targets, draws, len(weight))
+    sampled = F.linear(hidden, weight[negatives], bias[negatives])
+    sampled = sampled - log_expected_count(negatives, draws, len(weight))
+    sampled = sampled.masked_fill(targets[:, None] == negatives, -1e30)
+    logits = torch.cat([true[:, None], sampled], dim=1)
+    return F.cross_entropy(logits, torch.zeros_like(targets), reduction="none")
+
+
+def measure_products(
+    config: ElmoConfig, batch: int, window: int, bfloat16: bool, now: Callable[[], float]
+) -> float:
+    """Measure the LSTMs' products, forth and back, in words a second."""
+    dtype = torch.bfloat16 if bfloat16 else torch.float32
+    size, cells = config.projection_size, config.cell_size
+    x, gates = torch.randn(batch * window, size).to(dtype), torch.randn(4 * cells, size).to(dtype)
+    projection = torch.randn(size, cells).to(dtype)
+    wide, narrow = torch.randn(batch, 4 * cells).to(dtype), torch.randn(batch, size).to(dtype)
+    cell = torch.randn(batch, cells).to(dtype)
+    all_wide = torch.randn(batch * window, 4 * cells).to(dtype)
+    all_cell = torch.randn(batch * window, cells).to(dtype)
+
+    def once() -> float:
+        start = now()
+        x @ gates.T, all_wide @ gates, all_wide.T @ x, all_wide.T @ x, x.T @ all_cell
+        for _ in range(window):
+            narrow @ gates.T, wide @ gates, cell @ projection.T, narrow @ projection
+        return now() - start
+
+    layers = config.num_hidden_layers * (2 if config.bidirectional else 1)
+    return batch * window / (layers * min(once() for _ in range(NUM_STEPS)))
+
+
+if __name__ == "__main__":
+    typer.run(main)
