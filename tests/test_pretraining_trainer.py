@@ -11,10 +11,24 @@ from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.pretraining.evaluation import evaluate_stream
 from hf_elmo.pretraining.language_model import WindowedLanguageModel
+from hf_elmo.pretraining.models import create_model
 from hf_elmo.pretraining.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.pretraining.text import Text, read_files
 from hf_elmo.pretraining.trainer import ElmoTrainer
 from hf_elmo.pretraining.vocabulary import TargetVocabulary
+
+# What bilm-tf reached from one seed, with this configuration (oracle/tf_checkpoints/train_tiny).
+BILM_TF_PERPLEXITY = 103.16805
+TRAIN_TINY = {
+    "char_embedding_size": 4,
+    "char_filters": [[1, 8], [2, 8], [3, 16]],
+    "num_highway_layers": 1,
+    "projection_size": 16,
+    "cell_size": 32,
+    "dropout": 0.1,
+}
 
 LETTERS = "abcdefghij"
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", *LETTERS])
@@ -275,3 +289,57 @@ def test_bfloat16_trains_like_float32(tmp_path: Path, tiny_config: ElmoConfig) -
 def test_evaluation_without_text_is_an_error(tmp_path: Path, tiny_config: ElmoConfig) -> None:
     with pytest.raises(ValueError, match="Expected a held-out text"):
         make_trainer(tmp_path, tiny_config).evaluate()
+
+
+def read_by_files(paths: list[Path]) -> Text:
+    """Read file after file in a random order, each shuffled, as bilm-tf does (bilm/data.py)."""
+
+    def read(rng: Random | None) -> Iterator[list[str]]:
+        assert rng is not None
+        for path in rng.sample(paths, len(paths)):
+            lines = path.read_text("utf-8").splitlines()
+            yield from (line.split() for line in rng.sample(lines, len(lines)))
+
+    return read
+
+
+@pytest.mark.slow
+def test_training_is_as_good_as_with_bilm_tf(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "oracle" / "tf_checkpoints" / "train_tiny"
+    vocabulary = TargetVocabulary.from_file(folder / "vocab.txt")
+    heldout = read_files([folder / "heldout.txt"])
+    perplexities = []
+    for seed in range(5):
+        set_seed(seed)
+        model, tokenizer = create_model(ElmoConfig(**TRAIN_TINY), vocabulary)
+        trainer = ElmoTrainer(
+            WindowedLanguageModel(model, num_negatives=128, seed=seed),
+            TrainingArguments(
+                str(tmp_path),
+                max_steps=660,  # 4 epochs of 26,540 tokens
+                per_device_train_batch_size=16,
+                optim="adagrad",
+                learning_rate=0.2,
+                lr_scheduler_type="constant",
+                max_grad_norm=10.0,
+                save_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                ignore_data_skip=True,
+                use_cpu=True,
+                seed=seed,
+            ),
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
+            stream=WindowStream(
+                SentenceStream(read_by_files(sorted(folder.glob("train/*.txt"))), seed=seed),
+                vocabulary,
+                num_rows=16,
+                window=10,
+            ),
+        )
+        trainer.train()
+        result = evaluate_stream(model.eval(), tokenizer, vocabulary, heldout, batch_size=16)
+        perplexities.append(result.average)
+
+    assert sum(perplexities) / 5 <= 1.03 * BILM_TF_PERPLEXITY

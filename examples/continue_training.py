@@ -1,0 +1,32 @@
+"""Continue training on one's own text: the perplexity of a story's end, before and after."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from hf_elmo.pretrained import resolve_name
+from hf_elmo.pretraining.evaluation import evaluate_text
+from hf_elmo.pretraining.models import load_language_model
+from hf_elmo.pretraining.text import read_files
+
+# One sentence a line, words between spaces: from Algernon Blackwood's "John Silence" (1908).
+STORY = Path(__file__).parents[1] / "tests" / "data" / "john_silence.txt"
+NUM_TRAINING_SENTENCES = 100
+
+name = resolve_name(sys.argv[1] if len(sys.argv) > 1 else "elmo-mini-en")
+with tempfile.TemporaryDirectory() as folder:
+    lines = STORY.read_text(encoding="utf-8").splitlines(keepends=True)
+    train, heldout, output = (Path(folder, part) for part in ("train.txt", "heldout.txt", "model"))
+    train.write_text("".join(lines[:NUM_TRAINING_SENTENCES]), encoding="utf-8")
+    heldout.write_text("".join(lines[NUM_TRAINING_SENTENCES:]), encoding="utf-8")
+
+    command = f"""
+        -m hf_elmo pretrain --from {name} --train {train} --output {output} --epochs 3
+        --batch-size 4 --learning-rate 0.0003 --warmup-steps 10 --negatives 0 --log-every 20 --cpu
+    """
+    subprocess.run([sys.executable, *command.split()], check=True, stdout=subprocess.DEVNULL)
+
+    for when, model in (("before", name), ("after", str(output))):
+        perplexity = evaluate_text(*load_language_model(model), read_files([heldout]))
+        print(f"perplexity {when}: {perplexity.average:.1f}")
