@@ -186,7 +186,7 @@ class ElmoTokenEncoder(nn.Module):
         """Look distinct words up in the cache, unless gradients may be wanted."""
         parameters = list(self.parameters())
         is_frozen = not any(parameter.requires_grad for parameter in parameters)
-        if torch.is_grad_enabled() and not is_frozen:
+        if (torch.is_grad_enabled() or self.training) and not is_frozen:
             return self._encode(keys)
         versions = tuple(
             (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)

@@ -134,6 +134,11 @@ def test_a_frozen_model_uses_the_cache_with_gradients_on(tiny_model: ElmoModel) 
     assert tiny_model.token_encoder.cache.hits == 1
 
 
+def test_nothing_is_kept_of_weights_in_training(tiny_model: ElmoModel) -> None:
+    encode(tiny_model.train(), ["a"])
+    assert len(tiny_model.token_encoder.cache) == 0
+
+
 def test_cached_vectors_can_enter_a_graph(tiny_model: ElmoModel) -> None:
     encode(tiny_model, ["a"])
     with torch.no_grad():
