@@ -8,7 +8,6 @@ from tempfile import TemporaryFile
 
 import numpy as np
 import numpy.typing as npt
-import srsly
 import torch
 from spacy.util import registry
 from torch import Tensor
@@ -124,7 +123,8 @@ def make_layer_cache(max_bytes: int = DEFAULT_BYTES, folder: str | None = None) 
 
 
 def _make_key(words: Words) -> bytes:
-    return hashlib.blake2b(srsly.msgpack_dumps(list(words)), digest_size=16).digest()
+    text = "".join(f"{len(word)} {word}" for word in words)  # no two sentences have the same
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _encode_rows(layers: Tensor) -> npt.NDArray[np.int16]:
