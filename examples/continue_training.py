@@ -1,4 +1,4 @@
-"""Continue training on one's own text: the perplexity of a story's end, before and after."""
+"""Continue training on one's own text: the perplexity of the end of a story."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ from hf_elmo.pretraining.evaluation import evaluate_text
 from hf_elmo.pretraining.models import load_language_model
 from hf_elmo.pretraining.text import read_files
 
-# One sentence a line, words between spaces: from Algernon Blackwood's "John Silence" (1908).
-STORY = Path(__file__).parents[1] / "tests" / "data" / "john_silence.txt"
+# One sentence a line, words between spaces.
+STORY = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"
 NUM_TRAINING_SENTENCES = 100
 
 name = resolve_name(sys.argv[1] if len(sys.argv) > 1 else "elmo-mini-en")

@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pack_sequence
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed_layers
 
-TEXT = Path(__file__).parents[1] / "data" / "john_silence.txt"
+TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"projection_size": 128, "cell_size": 1024, "num_highway_layers": 1},
     "medium": {"projection_size": 256, "cell_size": 2048, "num_highway_layers": 1},
