@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -84,6 +85,23 @@ def test_pretrain_goes_on_from_a_checkpoint(folder: Path) -> None:
         assert torch.equal(value, whole[name]), name
 
 
+def test_pretrain_reads_a_dataset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def load_dataset(*names: str | None, **options: object) -> list[dict[str, str]]:
+        calls.append((names, options))
+        return [{"body": line} for line in LINES]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    arguments = pretrain_arguments(folder, "model")
+    arguments[1:3] = ["--dataset", "some/text"]
+
+    run(*arguments, "--dataset-config", "en", "--split", "part", "--column", "body")
+
+    assert calls == [(("some/text", "en"), {"split": "part", "streaming": True})]
+    assert len(TargetVocabulary.from_file(folder / "model")) == 13
+
+
 def test_pretrain_counts_passes_over_the_text(folder: Path) -> None:
     arguments = pretrain_arguments(folder, "model")
     place = arguments.index("--max-steps")
@@ -153,6 +171,8 @@ def test_mistakes_are_told_without_a_traceback(
     text = folder / "text.txt"
 
     assert "either --train or --dataset" in fail("pretrain", "--output", folder / "x")
+    assert "Expected --valid with" in fail(*pretrain_arguments(folder, "x"), "--patience", 1)
+    assert "holds checkpoints: --resume" in fail(*pretrain_arguments(folder, "model"))
     assert "none at" in fail("vocab", folder / "missing.txt")
     assert "Expected target_vocab.txt" in fail("evaluate", text, "--model", tiny_folder)
     assert "position from 0 to 0, got 5" in fail("substitutes", "a", 5, "--model", trained)

@@ -183,6 +183,10 @@ def pretrain(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     if (train is None) == (dataset is None):
         raise ValueError("Expected text to train on: either --train or --dataset.")
+    if patience is not None and valid is None:
+        raise ValueError("Expected --valid with --patience: held-out text to judge by.")
+    if not resume and any(output.glob("checkpoint-*")):
+        raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
     if train is not None:
         text = read_files(train)
     else:

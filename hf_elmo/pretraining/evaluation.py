@@ -151,4 +151,5 @@ def evaluate_text(
     text: Text,
 ) -> Perplexity:
     """Compute the perplexity of a text sentence by sentence; see `evaluate_sentences`."""
-    return evaluate_sentences(score_sentences(text(None), model, tokenizer, vocabulary))
+    scores = score_sentences(text(None), model, tokenizer, vocabulary, with_both=False)
+    return evaluate_sentences(scores)

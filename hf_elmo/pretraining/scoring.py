@@ -28,7 +28,7 @@ class SentenceScores(NamedTuple):
         backward: Of `<S>` and then of each word, given what comes after, shape `(words + 1,)`;
             None if the biLM is unidirectional.
         both: Of each word given the rest of the sentence, by the product of both directions'
-            distributions, shape `(words,)`; None likewise.
+            distributions, shape `(words,)`; None likewise, or if not asked for.
     """
 
     words: list[str]
@@ -56,6 +56,8 @@ def score_sentences(
     model: ElmoForPreTraining,
     tokenizer: PreTrainedTokenizerBase,
     vocabulary: TargetVocabulary,
+    *,
+    with_both: bool = True,
 ) -> Iterator[SentenceScores]:
     """Compute how likely each word of each sentence is.
 
@@ -66,6 +68,7 @@ def score_sentences(
         model: biLM and softmax, in evaluation mode.
         tokenizer: Its tokenizer.
         vocabulary: Its target words; words outside it are scored as `<UNK>`.
+        with_both: Whether to compute `both`, a third softmax, where there are two directions.
 
     Returns:
         An iterator of scores, one a sentence and in their order.
@@ -80,9 +83,11 @@ def score_sentences(
             yield SentenceScores(words, -forward, None, None)
             continue
         backward = full_softmax_losses(hidden[1], targets[:-1], softmax.weight, softmax.bias)
-        vectors, weight, bias = _join(hidden, softmax)
-        both = full_softmax_losses(vectors, targets[1:-1], weight, bias)
-        yield SentenceScores(words, -forward, -backward, -both)
+        both = None
+        if with_both:
+            vectors, weight, bias = _join(hidden, softmax)
+            both = -full_softmax_losses(vectors, targets[1:-1], weight, bias)
+        yield SentenceScores(words, -forward, -backward, both)
 
 
 @torch.inference_mode()
