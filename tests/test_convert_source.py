@@ -1,18 +1,25 @@
 """What a user names is found: in archives, folders, archives in folders, and on the Hub."""
 
+import contextlib
 import gzip
+import json
 import shutil
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import huggingface_hub
 import numpy as np
 import pytest
 from bilm_tf import evaluate, make_bilm, run_model, write_bilm
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from test_convert_allennlp import write_task
 from test_convert_many_langs import make_model, write_model
+from test_convert_nlpl import write_model_of_nlpl
 from test_convert_tensorflow import write_trained
 
 from convert import ConversionError, convert_checkpoint
@@ -37,11 +44,17 @@ def write_hdf5(folder: Path) -> Path:
     return folder
 
 
+def write_nlpl(folder: Path) -> Path:
+    return write_model_of_nlpl(folder, make_bilm())
+
+
+KEYS = st.sampled_from(["type", "options_file", "model", "lstm", "dim", "filename", "x"])
 WRITERS = {
     "bilm-hdf5": write_hdf5,
     "tensorflow": lambda folder: write_trained(folder, make_bilm()).parent,
     "many-langs": lambda folder: write_model(folder, make_model()),
     "allennlp": lambda folder: write_task(folder, make_bilm()),
+    "nlpl": write_nlpl,
 }
 
 
@@ -167,3 +180,53 @@ def test_unknown_hub_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConversionError, match=r"nor a repository of this name on the Hub: .+"):
         convert_checkpoint("someone/lost-elmo", tmp_path / "model")
+
+
+# --- Settings that anybody may have written ---
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def list_places(node: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """List where something can be replaced in a JSON object."""
+    if not isinstance(node, dict):
+        return [path]
+    return [path, *chain.from_iterable(list_places(node[key], (*path, key)) for key in node)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("bilm-hdf5", "options.json"),
+        ("tensorflow", "options.json"),
+        ("many-langs", "config.json"),
+        ("many-langs", "cnn.json"),
+        ("allennlp", "config.json"),
+        ("allennlp", "options.json"),
+        ("nlpl", "meta.json"),
+    ],
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_fuzzed_settings_raise_only_the_documented_error(
+    name: str, file: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / name
+    path = WRITERS[name](folder) / file
+    content = json.loads(path.read_text())
+    place = data.draw(st.sampled_from(list_places(content)))
+    value = data.draw(ANYTHING)
+    node = content
+    for key in place[:-1]:
+        node = node[key]
+    if place:
+        node[place[-1]] = value
+    path.write_text(json.dumps(content if place else value))
+    with warnings.catch_warnings(), contextlib.suppress(ConversionError):
+        warnings.simplefilter("ignore")  # of what is guessed
+        convert_checkpoint(folder, folder.with_name("model"), dry_run=True)

@@ -1,0 +1,52 @@
+"""Vectors of proteins, as SeqVec (Heinzinger et al. 2019) has them: a residue is a word.
+
+SeqVec is a biLM in bilm-tf's format: `elmo-convert seqvec.zip seqvec --license mit`, then
+`python examples/protein_vectors.py seqvec proteins.fasta`. Without arguments, a random model of
+that kind and two short proteins show the shapes.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.embedding import embed
+
+FASTA = """>insulin, chain A
+GIVEQCCTSICSLYQLENYCN
+>insulin, chain B
+FVNQHLCGSHLVEALYLVCGERGFFYTPKT
+"""
+
+
+def read_fasta(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Give the name of each protein, and its residues one by one."""
+    name, residues = "", list[str]()
+    for line in [*lines, ">"]:
+        if line.startswith(">"):
+            if residues:
+                yield name, residues
+            name, residues = line[1:].strip(), []
+        else:
+            residues += line.strip().upper().rstrip("*").replace("-", "")
+
+
+if sys.argv[1:]:
+    model = ElmoModel.from_pretrained(sys.argv[1]).eval()
+    tokenizer = ElmoTokenizer.from_pretrained(sys.argv[1])
+    lines = Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
+else:
+    torch.manual_seed(0)
+    filters = [[1, 4], [2, 4]]
+    model = ElmoModel(ElmoConfig(char_filters=filters, cell_size=32, projection_size=8)).eval()
+    tokenizer, lines = ElmoTokenizer(), FASTA.splitlines()
+
+names, proteins = zip(*read_fasta(lines), strict=True)
+for name, residues, layers in zip(
+    names, proteins, embed(proteins, model, tokenizer, layers="all"), strict=True
+):
+    vectors = layers.sum(axis=0)  # (residues, width), for tasks on each residue
+    protein = vectors.mean(axis=0)  # (width,), for tasks on the whole protein
+    print(f"{name}: {len(residues)} residues", vectors.shape, protein.shape)
