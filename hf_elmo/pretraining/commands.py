@@ -9,9 +9,15 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import torch
 import typer
-from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedTokenizerBase,
+    TrainingArguments,
+    set_seed,
+)
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.modeling_elmo import ElmoForPreTraining
 from hf_elmo.pretrained import BUNDLED_NAME, resolve_name
 
 from .evaluation import Perplexity, evaluate_stream, evaluate_text
@@ -31,6 +37,9 @@ from .vocabulary import VOCABULARY_NAME, TargetVocabulary, build_vocabulary, cou
 
 NUM_BOUNDARIES = 1  # predictions of a direction and sentence beside its words
 DEFAULT_VOCABULARY_SIZE = 50_000
+ADAM_BETA2 = (
+    0.99  # gradients of windows that follow one another are alike: forget sooner than 0.999
+)
 
 Preset = Literal["mini", "small", "medium", "original"]
 Files = Annotated[
@@ -181,25 +190,15 @@ def pretrain(
     The folder gets the model, its tokenizer and its target words. With --valid it is the best of
     the checkpoints. TensorBoard: pip install tensorboard, tensorboard --logdir my-bilm/runs.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
-    if (train is None) == (dataset is None):
-        raise ValueError("Expected text to train on: either --train or --dataset.")
     if patience is not None and valid is None:
         raise ValueError("Expected --valid with --patience: held-out text to judge by.")
     if not resume and any(output.glob("checkpoint-*")):
         raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
-    if train is not None:
-        text = read_files(train)
-    else:
-        text = read_dataset(_load_dataset(str(dataset), dataset_config, split), column)
+    text = _read_text(train, dataset, dataset_config, split, column)
     heldout = read_files(valid) if valid else None
     words = _choose_vocabulary(text, vocabulary, vocab_size, from_model)
     set_seed(seed)
-    if from_model is not None:
-        model, tokenizer = load_model_to_continue(resolve_name(from_model), words)
-    elif config is not None:
-        model, tokenizer = create_model(ElmoConfig.from_json_file(config), words)
-    else:
-        model, tokenizer = create_model(ElmoConfig(**PRESETS[preset]), words)
+    model, tokenizer = _choose_model(words, preset, config, from_model)
     if dropout is not None:
         model.config.dropout = dropout
     if gradient_checkpointing:
@@ -215,6 +214,7 @@ def pretrain(
         lr_scheduler_type="constant" if optimizer == "adagrad" else "cosine",
         warmup_steps=0 if optimizer == "adagrad" else warmup_steps,
         weight_decay=weight_decay,
+        adam_beta2=ADAM_BETA2,
         max_grad_norm=max_grad_norm,
         bf16=bfloat16,
         eval_strategy="no" if heldout is None else "steps",
@@ -259,13 +259,14 @@ def pretrain(
         typer.echo(f"Wrote {output}.")
 
 
-def _choose_vocabulary(
-    text: Text, path: Path | None, size: int, from_model: str | None
-) -> TargetVocabulary:
-    if path is not None:
-        return TargetVocabulary.from_file(path)
-    known = None if from_model is None else load_vocabulary(resolve_name(from_model))
-    return known or build_vocabulary(count_words(text(None)), max_size=size)
+def _read_text(
+    files: list[str] | None, dataset: str | None, config: str | None, split: str, column: str
+) -> Text:
+    if (files is None) == (dataset is None):
+        raise ValueError("Expected text to train on: either --train or --dataset.")
+    if files is not None:
+        return read_files(files)
+    return read_dataset(_load_dataset(str(dataset), config, split), column)
 
 
 def _load_dataset(name: str, config: str | None, split: str) -> Any:
@@ -276,6 +277,25 @@ def _load_dataset(name: str, config: str | None, split: str) -> Any:
             "Reading a dataset needs the package datasets: pip install 'spacy-elmo[train]'."
         ) from error
     return load_dataset(name, config, split=split, streaming=True)
+
+
+def _choose_vocabulary(
+    text: Text, path: Path | None, size: int, from_model: str | None
+) -> TargetVocabulary:
+    if path is not None:
+        return TargetVocabulary.from_file(path)
+    known = None if from_model is None else load_vocabulary(resolve_name(from_model))
+    return known or build_vocabulary(count_words(text(None)), max_size=size)
+
+
+def _choose_model(
+    words: TargetVocabulary, preset: Preset, config: Path | None, from_model: str | None
+) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
+    if from_model is not None:
+        return load_model_to_continue(resolve_name(from_model), words)
+    if config is not None:
+        return create_model(ElmoConfig.from_json_file(config), words)
+    return create_model(ElmoConfig(**PRESETS[preset]), words)
 
 
 def _count_targets(text: Text) -> int:
