@@ -91,7 +91,13 @@ def collect_predictions(nlp: Language) -> list[Any]:
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
-@pytest.mark.parametrize("tok2vec", [LISTENER, BOTH_ENDS], ids=["listener", "both ends"])
+@pytest.mark.parametrize(
+    "tok2vec",
+    [
+        pytest.param(LISTENER, id="listener"),
+        pytest.param(BOTH_ENDS, id="both ends", marks=pytest.mark.slow),
+    ],
+)
 def test_component_trains_and_reloads(
     pipeline: Language, factory: str, tok2vec: dict[str, Any], tmp_path: Path
 ) -> None:
