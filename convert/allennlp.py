@@ -217,6 +217,7 @@ FORMAT = Format(
     name="allennlp",
     description="AllenNLP's model.tar.gz or weights.th, of a task with ELMo or of Elmo alone",
     recognises=recognises,
+    companions=("options",),
     open=open_checkpoint,
     write=write_checkpoint,
     check=check,

@@ -176,5 +176,6 @@ FORMAT = Format(
     name="many-langs",
     description="folder of ELMoForManyLangs: encoder.pkl, token_embedder.pkl, char.dic, word.dic",
     recognises=recognises,
+    companions=("options",),
     open=open_checkpoint,
 )

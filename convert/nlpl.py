@@ -102,5 +102,6 @@ FORMAT = Format(
     name="nlpl",
     description="model of the NLPL repository: meta.json, and model.hdf5 or an ELMoForManyLangs",
     recognises=recognises,
+    companions=("options", "vocabulary", "softmax", "token_embeddings"),
     open=open_checkpoint,
 )

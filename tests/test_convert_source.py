@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import numpy as np
@@ -70,6 +71,17 @@ def test_each_format_is_found_in_a_folder_or_archive(
     assert (conversion.format, conversion.source) == (name, source)
     # The archive is the first of the files of which the model card gives the sum.
     assert (conversion.files[0] == source) == (pack is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "companion"),
+    [("many-langs", "vocabulary"), ("allennlp", "vocabulary"), ("tensorflow", "softmax")],
+)
+def test_what_a_format_does_not_read_is_refused(name: str, companion: str, tmp_path: Path) -> None:
+    source = WRITERS[name](tmp_path / "source")
+    companions: dict[str, Any] = {companion: source}
+    with pytest.raises(ConversionError, match=companion):
+        convert_checkpoint(source, tmp_path / "model", **companions)
 
 
 def test_packed_model_is_the_same_model(tmp_path: Path) -> None:
@@ -211,7 +223,7 @@ def list_places(node: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...
         ("nlpl", "meta.json"),
     ],
 )
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_fuzzed_settings_raise_only_the_documented_error(
     name: str, file: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
