@@ -135,7 +135,12 @@ def _load(kind: type[Any], name: str, **options: Any) -> Any:
 
 def _find_device(name: str | None) -> torch.device:
     if name is not None:
-        return torch.device(name)
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:  # the latter where torch has no CUDA
+            raise ValueError(
+                f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
+            ) from error
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

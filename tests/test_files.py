@@ -410,6 +410,8 @@ def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text
         (["{text}", "x.h5", "--layers", "9"], "Expected a layer from 0 (word vectors) to 2, got 9"),
         (["{text}", "x.h5", "--layers", "last"], "Expected layers mix, all, top, mean or a number"),
         (["{empty}", "x.h5"], "The input holds no sentence"),
+        (["{text}", "x.h5", "--device", "gpu"], "Expected a device that is here"),
+        (["{text}", "x.h5", "--device", "cuda:99"], "cpu, cuda or the like, got 'cuda:99'"),
     ],
 )
 def test_the_command_says_what_is_wrong(
