@@ -10,6 +10,7 @@ from typing import Annotated, Any, BinaryIO, Literal, cast
 import torch
 import typer
 from torch import distributed
+from transformers.utils import logging
 
 from .embedding import BATCH_TOKENS, Layers, Pooling
 from .files import InputFormat, OutputDtype, OutputFormat, Settings, embed_file
@@ -149,4 +150,6 @@ def _find_device(name: str | None) -> torch.device:
 add_commands(app)
 
 if __name__ == "__main__":
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()  # transformers' own, which would fill a log
     app()

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
@@ -83,8 +83,7 @@ class ElmoShim(Shim):
             ValueError: If the weights are not the ones that were in use when it was written.
         """
         if not (folder / SOURCE_FILE).is_file():
-            with _no_progress_bars():
-                self._bilm = _load_pretrained(str(folder), None, self.device)
+            self._bilm = _load_pretrained(str(folder), None, self.device)
             return
         source = srsly.read_json(folder / SOURCE_FILE)
         self.name, revision = source["name"], source["revision"]
@@ -192,8 +191,10 @@ def _load_pretrained(name: str, revision: str | None, device: torch.device) -> B
 
     source = _resolve_name(name)
     _check_is_elmo(name, source, revision)
-    model = ElmoModel.from_pretrained(source, revision=revision or "main")
-    tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
+    # A download may show how far it is.
+    with _no_progress_bars() if Path(source).is_dir() else nullcontext():
+        model = ElmoModel.from_pretrained(source, revision=revision or "main")
+        tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
     return Bilm(model.to(device), tokenizer)
 
 
