@@ -1,7 +1,7 @@
 """The model: layers against plain PyTorch, invariants, errors, loading."""
 
 import copy
-import pickle  # noqa: TID251 (as multiprocessing does it)
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 

@@ -530,7 +530,7 @@ def test_reloaded_pipeline_predicts_the_same(
 
 
 def test_pickled_pipeline_predicts_the_same(trained: Language) -> None:
-    import pickle  # noqa: TID251 (what users do with pipelines)
+    import pickle
 
     trained.get_pipe("elmo").cache = None
     for one, two in zip(

@@ -2,7 +2,7 @@
 
 import copy
 import json
-import pickle  # noqa: TID251 - other processes get the tokenizer so
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

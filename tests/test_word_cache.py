@@ -2,7 +2,7 @@
 
 import copy
 import multiprocessing
-import pickle  # noqa: TID251 (as multiprocessing does it)
+import pickle
 import threading
 from collections.abc import Callable
 
