@@ -84,6 +84,7 @@ def test_windows_compute_the_steps_of_bilm_tf(
     steps = np.load(shared / "oracle" / "tf_checkpoints" / "train_tiny" / "lm_steps_bs4.npz")
     stream = WindowStream(
         SentenceStream(read_files([heldout]), num_passes=1),
+        SentenceStream(read_files([heldout]), num_passes=1),
         vocabulary,
         num_rows=4,
         window=window,

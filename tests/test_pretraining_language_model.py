@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 from itertools import islice
-from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -14,12 +14,16 @@ from hf_elmo.pretraining.vocabulary import TargetVocabulary
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", *"abcdef"])
 
 
-def text(rng: Random | None) -> Iterator[list[str]]:
-    return iter([list("abcdef"[i : i + 3]) for i in range(6)])
+SENTENCES = [list("abcdef"[i : i + 3]) for i in range(6)]
+
+
+def make_stream(sentences: list[list[str]], **options: Any) -> WindowStream:
+    forward, backward = (SentenceStream(lambda _: iter(sentences)) for _ in range(2))
+    return WindowStream(forward, backward, VOCABULARY, **options)
 
 
 def make_batches(window: int, rows: range | None = None) -> Iterator[dict[str, Tensor]]:
-    stream = WindowStream(SentenceStream(text), VOCABULARY, num_rows=4, window=window, rows=rows)
+    stream = make_stream(SENTENCES, num_rows=4, window=window, rows=rows)
     return map(WindowCollator(ElmoTokenizer()), stream)
 
 
@@ -37,9 +41,7 @@ def model(tiny_config: ElmoConfig) -> ElmoForPreTraining:
 
 def test_a_window_of_one_sentence_has_the_losses_of_the_head(model: ElmoForPreTraining) -> None:
     sentence = ["a", "zebra", "b"]
-    stream = WindowStream(
-        SentenceStream(lambda _: iter([sentence])), VOCABULARY, num_rows=1, window=4
-    )
+    stream = make_stream([sentence], num_rows=1, window=4)
     runner = WindowedLanguageModel(model)
 
     forward, backward = runner(**WindowCollator(ElmoTokenizer())(next(stream)))
@@ -51,9 +53,7 @@ def test_a_window_of_one_sentence_has_the_losses_of_the_head(model: ElmoForPreTr
 
 def test_the_state_runs_on_from_window_to_window(model: ElmoForPreTraining) -> None:
     short, long = WindowedLanguageModel(model).eval(), WindowedLanguageModel(model).eval()
-    stream = WindowStream(
-        SentenceStream(text), VOCABULARY, num_rows=4, window=6, feed=3
-    )  # the same feeding as two windows of 3
+    stream = make_stream(SENTENCES, num_rows=4, window=6, feed=3)  # as two windows of 3 are fed
 
     with torch.no_grad():
         parts = [short(**batch)[0] for batch in islice(make_batches(3), 2)]
@@ -136,7 +136,7 @@ def test_gradient_checkpointing_changes_nothing(model: ElmoForPreTraining) -> No
 
 
 def test_windows_of_boundaries_alone_are_computed(model: ElmoForPreTraining) -> None:
-    stream = WindowStream(SentenceStream(lambda _: iter([["a"]])), VOCABULARY, num_rows=1, window=1)
+    stream = make_stream([["a"]], num_rows=1, window=1)
 
     losses = WindowedLanguageModel(model)(**WindowCollator(ElmoTokenizer())(next(stream)))
 

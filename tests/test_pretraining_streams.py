@@ -26,8 +26,10 @@ def text_of(*sentences: str) -> Text:
 
 
 def make_stream(*sentences: str, num_passes: int | None = 1, **options: object) -> WindowStream:
-    stream = SentenceStream(text_of(*sentences), num_passes=num_passes)
-    return WindowStream(stream, VOCABULARY, **options)  # type: ignore[arg-type]
+    forward, backward = (
+        SentenceStream(text_of(*sentences), num_passes=num_passes) for _ in range(2)
+    )
+    return WindowStream(forward, backward, VOCABULARY, **options)  # type: ignore[arg-type]
 
 
 def spell(window: Window, direction: str) -> list[str]:
@@ -72,6 +74,16 @@ def test_rows_fed_a_word_at_a_time_take_turns() -> None:
         ["<S> a > a b", "f <S> > </S> c"],
         ["b > </S>", "c > d"],
     ]
+
+
+def test_the_directions_may_read_in_different_orders() -> None:
+    forward, backward = (SentenceStream(text_of(*order)) for order in ("ab", "ba"))
+    stream = WindowStream(forward, backward, VOCABULARY, num_rows=1, window=4)
+
+    window = next(stream)
+
+    assert spell(window, "forward") == ["<S> a <S> b > a </S> b </S>"]
+    assert spell(window, "backward") == ["</S> b </S> a > b <S> a <S>"]
 
 
 def test_words_outside_the_vocabulary_keep_their_letters_in_the_input() -> None:
@@ -119,8 +131,8 @@ def test_a_text_without_sentences_ends_at_once() -> None:
 
 def test_a_stream_goes_on_from_its_position_exactly() -> None:
     def make() -> WindowStream:
-        sentences = SentenceStream(text_of(*SENTENCES), seed=5)
-        return WindowStream(sentences, VOCABULARY, num_rows=2, window=3)
+        forward, backward = (SentenceStream(text_of(*SENTENCES), seed=seed) for seed in (5, 6))
+        return WindowStream(forward, backward, VOCABULARY, num_rows=2, window=3)
 
     stream = make()
     list(islice(stream, 4))  # into the second pass

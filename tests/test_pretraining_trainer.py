@@ -70,7 +70,13 @@ def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTraine
         ignore_data_skip=True,
         **defaults | options,
     )
-    stream = WindowStream(SentenceStream(text, seed=0), VOCABULARY, num_rows=ROWS, window=WINDOW)
+    stream = WindowStream(
+        SentenceStream(text, seed=0),
+        SentenceStream(text, seed=1),
+        VOCABULARY,
+        num_rows=ROWS,
+        window=WINDOW,
+    )
     return ElmoTrainer(
         model,
         arguments,
@@ -190,12 +196,12 @@ def test_training_learns_and_reports_the_heldout_perplexity(
         tiny_config,
         heldout=text,
         num_negatives=None,
-        max_steps=40,
+        max_steps=80,
         eval_strategy="steps",
-        eval_steps=20,
+        eval_steps=40,
         save_strategy="steps",
-        save_steps=20,
-        logging_steps=20,
+        save_steps=40,
+        logging_steps=40,
         load_best_model_at_end=True,
         metric_for_best_model="eval_perplexity",
         greater_is_better=False,
@@ -307,6 +313,7 @@ def read_by_files(paths: list[Path]) -> Text:
 def test_training_is_as_good_as_with_bilm_tf(shared: Path, tmp_path: Path) -> None:
     folder = shared / "oracle" / "tf_checkpoints" / "train_tiny"
     vocabulary = TargetVocabulary.from_file(folder / "vocab.txt")
+    train = read_by_files(sorted(folder.glob("train/*.txt")))
     heldout = read_files([folder / "heldout.txt"])
     perplexities = []
     for seed in range(5):
@@ -332,7 +339,8 @@ def test_training_is_as_good_as_with_bilm_tf(shared: Path, tmp_path: Path) -> No
             tokenizer=tokenizer,
             vocabulary=vocabulary,
             stream=WindowStream(
-                SentenceStream(read_by_files(sorted(folder.glob("train/*.txt"))), seed=seed),
+                SentenceStream(train, seed=f"{seed} forward"),
+                SentenceStream(train, seed=f"{seed} backward"),
                 vocabulary,
                 num_rows=16,
                 window=10,

@@ -242,7 +242,8 @@ def pretrain(
         tokenizer=tokenizer,
         vocabulary=words,
         stream=WindowStream(
-            SentenceStream(text, seed=seed),
+            SentenceStream(text, seed=f"{seed} forward"),
+            SentenceStream(text, seed=f"{seed} backward"),
             words,
             num_rows=num_rows,
             window=window,

@@ -107,6 +107,7 @@ def evaluate_stream(
     """
     stream = WindowStream(
         SentenceStream(text, num_passes=1),
+        SentenceStream(text, num_passes=1),
         vocabulary,
         num_rows=batch_size,
         window=STEPS_AT_ONCE,

@@ -27,7 +27,7 @@ class SentenceStream:
     """
 
     def __init__(
-        self, text: Text, *, seed: int | None = None, num_passes: int | None = None
+        self, text: Text, *, seed: int | str | None = None, num_passes: int | None = None
     ) -> None:
         self._text = text
         self._seed = seed
@@ -72,98 +72,57 @@ class Window(NamedTuple):
     backward_targets: Ids
 
 
-class WindowStream:
-    """Rows that take the next sentence of one stream whenever their own is used up.
-
-    Sentences run on from window to window, and one follows the other within a window. The backward
-    stream is the same sentences, each reversed; it is not the forward window turned round. The end
-    of the text, where not every row can be filled, is dropped (bilm/data.py, `_get_batch`).
-
-    The rows of all processes are fed here, in the same way in each, and a process gets the windows
-    of its own rows: what is trained on does not depend on the number of processes.
+class Rows:
+    """Rows of one direction, each taking the next sentence of a stream when its own is used up.
 
     Args:
         sentences: The stream that feeds all rows.
-        vocabulary: Target words.
         num_rows: Rows of all processes together.
-        window: Time steps of a window.
-        feed: Time steps that a row is filled with before the next one is; None = `window`. With 1,
-            the windows are `window` of bilm-tf's test steps in one.
-        rows: The rows of this process; None = all.
+        own_rows: The rows of this process; the others are fed, so that these get the same.
+        is_reversed: Whether each sentence is read from its end.
     """
 
     def __init__(
-        self,
-        sentences: SentenceStream,
-        vocabulary: TargetVocabulary,
-        *,
-        num_rows: int,
-        window: int,
-        feed: int | None = None,
-        rows: range | None = None,
+        self, sentences: SentenceStream, num_rows: int, own_rows: range, *, is_reversed: bool
     ) -> None:
-        self.sentences = sentences
-        self._vocabulary = vocabulary
-        self._num_feeds, self._feed_size = (1, window) if feed is None else (window // feed, feed)
-        self._rows = range(num_rows) if rows is None else rows
+        self._sentences = sentences
+        self._own_rows = own_rows
+        self._is_reversed = is_reversed
         self._framed: list[list[str]] = [[] for _ in range(num_rows)]  # each row's sentence ...
         self._places = [0] * num_rows  # ... and how much of it is read
-        self.targets_per_window = num_rows * self._num_feeds * self._feed_size
 
-    def __iter__(self) -> Iterator[Window]:
-        return self
+    def take(self, steps: int) -> tuple[list[str], list[str]]:
+        """Read `steps` words of every row.
 
-    def __next__(self) -> Window:
-        feeds: list[list[list[str]]] = []
-        try:
-            while len(feeds) < self._num_feeds:
-                feeds.append(self._feed())
-        except StopIteration:
-            if not feeds:
-                raise
-        places = {word: place for place, word in enumerate(BOUNDARIES)}
-        streams = [[word for feed in feeds for word in feed[kind]] for kind in range(4)]
-        inputs = ([places.setdefault(word, len(places)) for word in x] for x in streams[:2])
-        targets = map(self._vocabulary.convert_words_to_ids, streams[2:])
-        ids = [self._arrange(x, len(feeds)) for x in (*inputs, *targets)]
-        return Window(list(places), *ids)
+        Returns:
+            Inputs and targets of this process's rows, row after row.
 
-    def _feed(self) -> list[list[str]]:
-        """Fill each row with `feed` steps: inputs of both directions, then their targets."""
-        streams: list[list[str]] = [[], [], [], []]
-        spans = [span for row in range(len(self._framed)) for span in self._feed_row(row)]
-        for framed, start, stop in spans:
-            turned = framed[::-1]
-            for stream, words, shift in zip(
-                streams, (framed, turned, framed, turned), (0, 0, 1, 1), strict=True
-            ):
-                stream.extend(words[start + shift : stop + shift])
-        return streams
-
-    def _feed_row(self, row: int) -> list[tuple[list[str], int, int]]:
-        spans = []
-        missing = self._feed_size
-        while missing:
-            if self._places[row] >= len(self._framed[row]) - 1:
-                self._framed[row] = [SENTENCE_START, *next(self.sentences), SENTENCE_END]
-                self._places[row] = 0
-            framed, start = self._framed[row], self._places[row]
-            stop = min(start + missing, len(framed) - 1)
-            self._places[row] = stop
-            missing -= stop - start
-            spans.append((framed, start, stop))
-        return spans if row in self._rows else []
-
-    def _arrange(self, ids: list[int], num_feeds: int) -> Ids:
-        array = np.array(ids, dtype=np.int64)
-        array = array.reshape(num_feeds, len(self._rows), self._feed_size)
-        return np.ascontiguousarray(array.transpose(0, 2, 1)).reshape(-1, len(self._rows))
+        Raises:
+            StopIteration: If not every row can be filled.
+        """
+        inputs: list[str] = []
+        targets: list[str] = []
+        for row in range(len(self._places)):
+            missing = steps
+            while missing:
+                if self._places[row] >= len(self._framed[row]) - 1:
+                    framed = [SENTENCE_START, *next(self._sentences), SENTENCE_END]
+                    self._framed[row] = framed[::-1] if self._is_reversed else framed
+                    self._places[row] = 0
+                framed, start = self._framed[row], self._places[row]
+                stop = min(start + missing, len(framed) - 1)
+                self._places[row] = stop
+                missing -= stop - start
+                if row in self._own_rows:
+                    inputs += framed[start:stop]
+                    targets += framed[start + 1 : stop + 1]
+        return inputs, targets
 
     def state_dict(self) -> dict[str, Any]:
         """Describe the position exactly, in what JSON can hold."""
         return {
-            "pass_number": self.sentences.pass_number,
-            "num_taken": self.sentences.num_taken,
+            "pass_number": self._sentences.pass_number,
+            "num_taken": self._sentences.num_taken,
             "sentences": self._framed,
             "places": self._places,
         }
@@ -180,7 +139,91 @@ class WindowStream:
                 "Resume with the same batch size times processes."
             )
         self._framed, self._places = list(state["sentences"]), list(state["places"])
-        self.sentences.seek(state["pass_number"], state["num_taken"])
+        self._sentences.seek(state["pass_number"], state["num_taken"])
+
+
+class WindowStream:
+    """Windows over two streams of sentences, one for each direction, as in bilm-tf.
+
+    Sentences run on from window to window, and one follows the other within a window. The backward
+    direction reads sentences, each reversed, from a stream of its own; it does not turn the forward
+    window round. The end of the text, where not every row can be filled, is dropped (bilm/data.py,
+    `BidirectionalLMDataset`, `_get_batch`).
+
+    The rows of all processes are fed here, in the same way in each, and a process gets the windows
+    of its own rows: what is trained on does not depend on the number of processes.
+
+    Args:
+        forward: Sentences for the forward direction.
+        backward: Sentences for the backward direction: the same text, in the same order to
+            evaluate; in training, another order lets a step see more of it.
+        vocabulary: Target words.
+        num_rows: Rows of all processes together.
+        window: Time steps of a window.
+        feed: Time steps that a row is filled with before the next one is; None = `window`. With 1,
+            the windows are `window` of bilm-tf's test steps in one.
+        rows: The rows of this process; None = all.
+    """
+
+    def __init__(
+        self,
+        forward: SentenceStream,
+        backward: SentenceStream,
+        vocabulary: TargetVocabulary,
+        *,
+        num_rows: int,
+        window: int,
+        feed: int | None = None,
+        rows: range | None = None,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._own_rows = range(num_rows) if rows is None else rows
+        self._forward = Rows(forward, num_rows, self._own_rows, is_reversed=False)
+        self._backward = Rows(backward, num_rows, self._own_rows, is_reversed=True)
+        self._num_feeds, self._feed_size = (1, window) if feed is None else (window // feed, feed)
+        self.targets_per_window = num_rows * self._num_feeds * self._feed_size
+
+    def __iter__(self) -> Iterator[Window]:
+        return self
+
+    def __next__(self) -> Window:
+        streams: list[list[str]] = [[], [], [], []]
+        for number in range(self._num_feeds):
+            try:
+                parts = (
+                    *self._forward.take(self._feed_size),
+                    *self._backward.take(self._feed_size),
+                )
+            except StopIteration:
+                if number == 0:
+                    raise
+                break
+            for stream, part in zip(streams, parts, strict=True):
+                stream.extend(part)
+        forward, forward_targets, backward, backward_targets = streams
+        places = {word: place for place, word in enumerate(BOUNDARIES)}
+        inputs = ([places.setdefault(word, len(places)) for word in x] for x in (forward, backward))
+        targets = map(self._vocabulary.convert_words_to_ids, (forward_targets, backward_targets))
+        arranged = [self._arrange(ids) for ids in (*inputs, *targets)]
+        return Window(list(places), *arranged)
+
+    def _arrange(self, ids: list[int]) -> Ids:
+        array = np.array(ids, dtype=np.int64)
+        array = array.reshape(-1, len(self._own_rows), self._feed_size)
+        return np.ascontiguousarray(array.transpose(0, 2, 1)).reshape(-1, len(self._own_rows))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Describe the position exactly, in what JSON can hold."""
+        return {"forward": self._forward.state_dict(), "backward": self._backward.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` described.
+
+        Raises:
+            ValueError: If it was that of another number of rows.
+        """
+        self._forward.load_state_dict(state["forward"])
+        self._backward.load_state_dict(state["backward"])
 
 
 class WindowCollator:

@@ -81,11 +81,11 @@ def main(
     typer.echo(f"peak memory {peak:.2f} GiB, {model.num_parameters():,} weights")
 
 
-def make_text(words: list[str]) -> Text:
+def make_text(words: list[str], seed: int) -> Text:
     """Make endless sentences of 20 words, frequencies by Zipf's law."""
 
     def read(_: Random | None) -> Iterator[list[str]]:
-        generator = np.random.default_rng(0)
+        generator = np.random.default_rng(seed)
         ranks = (len(words) ** generator.random((10_000, 20))).astype(int)
         return ([words[rank] for rank in row] for row in ranks.tolist())
 
