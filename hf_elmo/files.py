@@ -108,7 +108,7 @@ def embed_file(
     """
     write = WRITERS[find_format(output, output_format)]
     if output.exists() and not overwrite:
-        raise FileExistsError(f"{output} is there already: use another name, or overwrite it.")
+        raise FileExistsError(f"{output} is there already: use another name, or pass --overwrite.")
     with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
         folder = output.with_name(output.name + ".partial")
         rank, num_ranks = _meet()

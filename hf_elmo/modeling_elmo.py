@@ -682,6 +682,11 @@ class ElmoModel(ElmoPreTrainedModel):
         table = torch.cat([self.encode_boundaries(), words])
         order, batch_sizes, entries, rows, columns = _pack(mask)
         if state is not None:
+            if (state.backward is not None) != self.config.bidirectional:
+                raise ValueError(
+                    f"Expected a state {'with' if self.config.bidirectional else 'without'} a "
+                    "backward direction, as this model returns it."
+                )
             state = _reorder_state(state, order, batch)
         layers, state = self.run_bilm(table[entries], batch_sizes, state)
         if keep_sentence_boundaries:

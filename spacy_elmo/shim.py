@@ -195,7 +195,14 @@ def _load_pretrained(name: str, revision: str | None, device: torch.device) -> B
     with _no_progress_bars() if Path(source).is_dir() else nullcontext():
         model = ElmoModel.from_pretrained(source, revision=revision or "main")
         tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
-    return Bilm(model.to(device), tokenizer)
+    try:
+        model.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch's words for "there is no such device"
+        raise ValueError(
+            f"Expected a device that PyTorch can use here, got {device}: {error}. Set device of "
+            "the 'elmo' component to \"cpu\" or null."
+        ) from error
+    return Bilm(model, tokenizer)
 
 
 def _check_is_elmo(name: str, source: str, revision: str | None) -> None:

@@ -884,3 +884,10 @@ def test_checkpointed_layers_run_twice_and_their_hooks_once(
     model(*make_batch(tiny_config, SENTENCES)).last_hidden_state.sum().backward()
     assert (len(calls), len(hooks)) == (2, 1)
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_state_of_one_direction_is_refused(tiny_model: ElmoModel) -> None:
+    ids, mask = make_batch(tiny_model.config, SENTENCES)
+    state = tiny_model(ids, mask).state._replace(backward=None)
+    with pytest.raises(ValueError, match="Expected a state with a backward direction"):
+        tiny_model(ids, mask, state=state)

@@ -112,3 +112,10 @@ def test_a_dataset_can_be_read_again_and_shuffled() -> None:
 def test_a_dataset_without_the_column_is_an_error() -> None:
     with pytest.raises(KeyError, match="Expected a column 'text' of text, got body"):
         list(read_dataset([{"body": "x"}])(None))
+
+
+def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("naïve\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"Expected UTF-8 text in .*latin\.txt, got: .*iconv"):
+        list(read_files([path])(None))

@@ -44,8 +44,10 @@ def load_language_model(
         name: Folder or Hub name.
 
     Raises:
+        OSError: If there is no model of that name.
         ValueError: If it has no target words, or not as many as rows of its softmax.
     """
+    ElmoConfig.from_pretrained(name)  # names what is wrong with a name
     vocabulary = load_vocabulary(name)
     if vocabulary is None:
         raise ValueError(

@@ -102,7 +102,12 @@ def _open_zstandard(path: Path) -> IO[str]:
 def _read_lines(files: Sequence[Path]) -> Iterator[str]:
     for path in files:
         with _open_text(path) as lines:
-            yield from (line for line in lines if not line.isspace())
+            try:
+                yield from (line for line in lines if not line.isspace())
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"Expected UTF-8 text in {path}, got: {error}. Convert it first, with iconv."
+                ) from error
 
 
 def _interleave(files: Sequence[Path], rng: random.Random) -> Iterator[str]:
