@@ -50,9 +50,8 @@ def main(
     now = time.perf_counter if clock == "wall" else time.process_time
     torch.manual_seed(0)
     model = ElmoForPreTraining(ElmoConfig(**PRESETS[preset], vocab_size=len(vocabulary)))
-    stream = WindowStream(
-        SentenceStream(make_text(words)), vocabulary, num_rows=batch_size, window=window
-    )
+    streams = (SentenceStream(make_text(words, seed)) for seed in (0, 1))
+    stream = WindowStream(*streams, vocabulary, num_rows=batch_size, window=window)
     windows = map(WindowCollator(ElmoTokenizer()), stream)
     batches = list(itertools.islice(windows, NUM_STEPS))
 
