@@ -41,10 +41,8 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ConversionError(f"{path}: expected tensors by name, got {type(content).__name__}.")
     for name, tensor in content.items():
-        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-            raise ConversionError(
-                f"{path}: {name}: expected a tensor, got {type(tensor).__name__}."
-            )
+        if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
+            raise ConversionError(f"{path}: {name}: expected plain numbers, got {type(tensor)}.")
         # A broken stride can make one number look like a million.
         if tensor.numel() * tensor.element_size() > size:
             raise ConversionError(f"{path}: {name}: expected a tensor within the file.")
@@ -53,6 +51,16 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
         for name, tensor in content.items()
         if tensor.is_floating_point() and tensor.numel()
     }
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's numbers are all there: not sparse, quantised, nested or left out."""
+    return (
+        tensor.layout == torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and tensor.device.type == "cpu"
+    )
 
 
 def _check_is_stored(path: Path) -> None:
