@@ -81,7 +81,6 @@ def test_code_is_refused_unexecuted(is_zip: bool, tmp_path: Path) -> None:
         ({"a": {"b": torch.ones(2)}}, "a: expected plain numbers, got <class 'dict'>"),
         ({"a": torch.ones(2).to_sparse()}, "a: expected plain numbers, got <class 'torch.Tensor'>"),
         ({"a": torch.ones(2, device="meta")}, "a: expected plain numbers"),
-        ("expected plain num",),
         ({"a": torch.ones(1).expand(1 << 40)}, "a: expected a tensor within the file"),
     ],
 )
