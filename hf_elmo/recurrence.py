@@ -274,6 +274,18 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
     return o * cell_tanh, cell_tanh
 
 
+@functools.cache
+def choose_activation(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Choose `activate`, or the kernel that does the same on a GPU where Triton is there."""
+    if device != "cuda":
+        return activate
+    try:
+        from .recurrence_cuda import activate as activate_on_gpu
+    except ImportError:
+        return activate
+    return activate_on_gpu
+
+
 def run_layer(
     plan: Plan,
     inputs: Tensor,
@@ -299,6 +311,7 @@ def run_layer(
     new_h, new_c = h.to(plan.dtype, copy=True), c.to(plan.wide_dtype, copy=True)
     outputs = torch.empty_like(inputs, dtype=plan.dtype)
     input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
+    activate_step = choose_activation(inputs.device.type)
     for times in plan.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(plan.dtype)
         sums = multiply(chunk, weights.input_weight, weights.bias)
@@ -307,7 +320,7 @@ def run_layer(
                 continue
             step_h, cell = new_h[: sizes[t]], new_c[: sizes[t]]
             gates = multiply(step_h, weights.state_weight, added=step_sums).to(plan.wide_dtype)
-            output, cell_tanh = activate(gates, cell, config.cell_clip)
+            output, cell_tanh = activate_step(gates, cell, config.cell_clip)
             if weights.projection_weight is not None:
                 output = multiply(output.to(plan.dtype), weights.projection_weight)
                 if config.projection_clip is not None:

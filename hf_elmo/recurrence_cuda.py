@@ -1,0 +1,81 @@
+"""The elementwise work of a time step on a GPU, as one Triton kernel.
+
+Without it, a step is some fifteen kernels, each of which takes longer to launch than to run. Its
+results are tested in Triton's interpreter; its speed has not been measured yet, nor has the loop
+been captured in a CUDA graph, which would spare the launches that remain (two products, two copies,
+a clip).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError as error:  # also keeps transformers from asking for it with trust_remote_code
+    raise ImportError("Expected Triton, which comes with PyTorch for CUDA.") from error
+
+BLOCK_SIZE = 1024
+
+
+@triton.jit
+def activate_kernel(
+    gates: Any,
+    cell: Any,
+    hidden: Any,
+    cell_tanh: Any,
+    numel: Any,
+    cell_size: Any,
+    cell_clip: Any,
+    is_clipped: tl.constexpr,
+    block_size: tl.constexpr,
+) -> None:
+    """Advance a block of cells of all rows."""
+    place = tl.program_id(0) * block_size + tl.arange(0, block_size)
+    within = place < numel
+    gate = gates + place // cell_size * 4 * cell_size + place % cell_size
+    i = tl.sigmoid(tl.load(gate, within))
+    f = tl.sigmoid(tl.load(gate + cell_size, within))
+    o = tl.sigmoid(tl.load(gate + 2 * cell_size, within))
+    j = 2 * tl.sigmoid(tl.load(gate + 3 * cell_size, within)) - 1
+    c = f * tl.load(cell + place, within) + i * j
+    if is_clipped:
+        c = tl.minimum(tl.maximum(c, -cell_clip), cell_clip)
+    c_tanh = 2 * tl.sigmoid(2 * c) - 1
+    tl.store(gate, i, within)
+    tl.store(gate + cell_size, f, within)
+    tl.store(gate + 2 * cell_size, o, within)
+    tl.store(gate + 3 * cell_size, j, within)
+    tl.store(cell + place, c, within)
+    tl.store(cell_tanh + place, c_tanh, within)
+    tl.store(hidden + place, o * c_tanh, within)
+
+
+def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
+    """Do what `recurrence.activate` does.
+
+    Args:
+        gates: Sums of the gates, j doubled, contiguous, in float32, shape `(alive, 4 * cell_size)`;
+            activated in place.
+        cell: Contiguous, in float32, shape `(alive, cell_size)`; advanced in place.
+        cell_clip: Bound of the cell, or None.
+
+    Returns:
+        The output before its projection and the tanh of the cell, shapes `(alive, cell_size)`.
+    """
+    hidden, cell_tanh = torch.empty_like(cell), torch.empty_like(cell)
+    with torch.cuda.device_of(cell):  # Triton launches on the current device
+        activate_kernel[(triton.cdiv(cell.numel(), BLOCK_SIZE),)](
+            gates,
+            cell,
+            hidden,
+            cell_tanh,
+            cell.numel(),
+            cell.shape[1],
+            cell_clip or 0.0,
+            is_clipped=cell_clip is not None,
+            block_size=BLOCK_SIZE,
+        )
+    return hidden, cell_tanh
