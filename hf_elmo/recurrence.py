@@ -7,7 +7,7 @@ rows are sorted by length, so that the rows alive at a step are always the first
 
 What takes the time is `h @ W_h^T`, step by step, with a handful of rows. Four things make it fast:
 weights laid out once for oneDNN (`pack_weight`); every product that need not wait for its step done
-for many steps at once; elementwise work in place and in sigmoids alone; a thread a direction.
+for many steps at once; elementwise work in place; a thread a direction.
 """
 
 import contextlib
@@ -260,18 +260,27 @@ class Trace(NamedTuple):
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
     """Activate the gates, whose j come doubled, and advance the cell, both in place.
 
-    `tanh(x) = 2 * sigmoid(2 * x) - 1`: PyTorch's sigmoid is ten times as fast on a CPU as its tanh.
-
     Returns:
         The output before its projection and the tanh of the cell, shapes `(alive, cell_size)`.
     """
-    i, f, o, j = gates.sigmoid_().chunk(4, dim=1)
-    j.mul_(2).sub_(1)
+    i, f, o, j = gates.chunk(4, dim=1)
+    gates[:, : 3 * cell.shape[1]].sigmoid_()
+    tanh_of_half_(j)
     cell.mul_(f).addcmul_(i, j)
     if cell_clip is not None:
         cell.clamp_(-cell_clip, cell_clip)
-    cell_tanh = torch.mul(cell, 2).sigmoid_().mul_(2).sub_(1)
+    cell_tanh = tanh_of_half_(torch.mul(cell, 2))
     return o * cell_tanh, cell_tanh
+
+
+def tanh_of_half_(x: Tensor) -> Tensor:
+    """Compute `tanh(x / 2) = -m / (m + 2)`, `m = expm1(-x)`, in place.
+
+    Two and a half times as fast on a CPU as PyTorch's tanh, and as exact; `2 * sigmoid(x) - 1` is
+    faster still, but errors of its cancellation double those of the states.
+    """
+    x.clamp_(min=-80).neg_().expm1_()  # below, the exponential would overflow
+    return x.div_(x + 2).neg_()
 
 
 @functools.cache
