@@ -1,0 +1,314 @@
+"""Train each task with and without ELMo, and compare: `python compare.py CORPUS OUTPUT`.
+
+Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (what each task has learned of the
+layers) and `curve.svg` (scores against the share of the training data). Finished runs stay in
+OUTPUT/runs: an interrupted command goes on where it was.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import spacy
+import typer
+from matplotlib.figure import Figure
+from scipy.stats import bootstrap
+from spacy.tokens import Doc, DocBin
+from tqdm import tqdm
+
+HERE = Path(__file__).parent
+VARIANTS = {"without": "", "with": "_elmo"}  # and the end of the configuration's name
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+CURVE_TASK = "trec"
+RESAMPLES = 10_000
+
+Facts = set[tuple[Any, ...]]
+
+
+def find_tags(doc: Doc) -> Facts:
+    return {(token.i, token.tag_) for token in doc}
+
+
+def find_lemmas(doc: Doc) -> Facts:
+    return {(token.i, token.lemma_) for token in doc}
+
+
+def find_arcs(doc: Doc) -> Facts:
+    """Punctuation is left out, as by spaCy's scorer."""
+    return {(t.i, t.head.i, t.dep_.lower()) for t in doc if t.dep_.lower() not in ("p", "punct")}
+
+
+def find_entities(doc: Doc) -> Facts:
+    return {(span.start, span.end, span.label_) for span in doc.ents}
+
+
+def find_spans(doc: Doc) -> Facts:
+    return {(span.start, span.end, span.label_) for span in doc.spans.get("sc", ())}
+
+
+def find_category(doc: Doc) -> Facts:
+    return {(max(doc.cats, key=doc.cats.__getitem__),)}
+
+
+class Task(NamedTuple):
+    """A task: what it is called, its configuration, and the facts that it has to find.
+
+    Where all facts are to be labelled, as with tags, F1 is the accuracy.
+    """
+
+    title: str
+    config: str
+    metrics: dict[str, Callable[[Doc], Facts]]
+
+
+TASKS = {
+    "ewt": Task(
+        "UD English EWT",
+        "ewt",
+        {"tag accuracy": find_tags, "lemma accuracy": find_lemmas, "LAS": find_arcs},
+    ),
+    "wnut17": Task("WNUT-17", "ner", {"entity F1": find_entities}),
+    "wikigold": Task("WikiGold", "ner", {"entity F1": find_entities}),
+    "sst5": Task("SST-5", "textcat", {"accuracy": find_category}),
+    "trec": Task("TREC, 6 classes", "textcat", {"accuracy": find_category}),
+    "litbank": Task("LitBank, nested", "spancat", {"span F1": find_spans}),
+}
+
+
+class Run(NamedTuple):
+    """One training."""
+
+    task: str
+    variant: str
+    seed: int
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.task}-{self.variant}-{self.seed}-{self.share:g}"
+
+
+def train(run: Run, corpus: Path, output: Path, settings: Sequence[str]) -> None:
+    """Run `spacy train` in a process with one thread, evaluate, and keep the result."""
+    folder = output / "runs" / run.name
+    result = folder / "result.json"
+    if result.is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    files = corpus / run.task
+    config = HERE / "configs" / f"{TASKS[run.task].config}{VARIANTS[run.variant]}.cfg"
+    train_path = cut_corpus(files / "train.spacy", run.share, output / "shares" / run.task)
+    command = [
+        *(sys.executable, "-m", "spacy", "train", str(config), "--output", str(folder)),
+        *("--paths.train", str(train_path), "--paths.dev", str(files / "dev.spacy")),
+        *("--system.seed", str(run.seed), *settings),
+    ]
+    with (folder / "log.txt").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"spacy train failed: see {folder / 'log.txt'}.")
+    scores = evaluate(run.task, folder / "model-best", files / "test.spacy")
+    scores |= {"cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kib": usage.ru_maxrss}
+    part = result.with_suffix(".part")
+    part.write_text(json.dumps(scores))
+    part.replace(result)
+
+
+def cut_corpus(path: Path, share: float, folder: Path) -> Path:
+    """Take a share of the docs; a smaller share is a part of each larger one."""
+    if share == 1:
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    cut = folder / f"{share:g}.spacy"
+    docs = list(DocBin().from_disk(path).get_docs(spacy.blank("en").vocab))
+    random.Random(0).shuffle(docs)
+    DocBin(docs=docs[: round(share * len(docs))], store_user_data=True).to_disk(cut)
+    return cut
+
+
+def evaluate(task: str, pipeline: Path, test: Path) -> dict[str, Any]:
+    """Count, by doc, the facts found rightly, those found and those to be found; give the mixes."""
+    from spacy_elmo.learned import collect_mixes
+
+    nlp = spacy.load(pipeline)
+    gold = list(DocBin().from_disk(test).get_docs(nlp.vocab))
+    found = list(nlp.pipe(Doc(nlp.vocab, words=[token.text for token in doc]) for doc in gold))
+    counts = {}
+    for metric, find in TASKS[task].metrics.items():
+        pairs = [(find(a), find(b)) for a, b in zip(found, gold, strict=True)]
+        counts[metric] = [(len(a & b), len(a), len(b)) for a, b in pairs]
+    return {"counts": counts, "mixes": [mix._asdict() for mix in collect_mixes(nlp)]}
+
+
+def compute_f1(right: Any, found: Any, gold: Any, axis: int = -1) -> Any:
+    return 2 * right.sum(axis) / np.maximum(found.sum(axis) + gold.sum(axis), 1)
+
+
+class Comparison(NamedTuple):
+    """Scores of one metric, in percent: of each seed, and what the bootstrap says of the rest."""
+
+    without: list[float]
+    with_elmo: list[float]
+    low: float  # of the difference of the means, 95 %
+    high: float
+    p: float  # share of resamples in which ELMo does not help
+
+
+def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Comparison:
+    """Compare by a paired bootstrap over the docs of the test set, seeds taken together."""
+    counts = {
+        variant: np.array(
+            [
+                result["counts"][metric]
+                for run, result in results.items()
+                if (run.task, run.variant, run.share) == (task, variant, 1)
+            ]
+        )  # (seeds, docs, 3)
+        for variant in VARIANTS
+    }
+    scores = {
+        variant: [100 * float(compute_f1(*seed.T)) for seed in values]
+        for variant, values in counts.items()
+    }
+    before, after = counts["without"].sum(0).T, counts["with"].sum(0).T  # (3, docs)
+
+    def difference(*columns: Any, axis: int = -1) -> Any:
+        return 100 * (compute_f1(*columns[3:], axis) - compute_f1(*columns[:3], axis))
+
+    result = bootstrap(
+        (*before, *after),
+        difference,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        batch=100,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return Comparison(
+        scores["without"],
+        scores["with"],
+        *result.confidence_interval,
+        float((result.bootstrap_distribution <= 0).mean()),
+    )
+
+
+def draw_table(results: dict[Run, dict[str, Any]], tasks: Sequence[str]) -> Iterator[str]:
+    """Lay the comparison out in Markdown."""
+    yield "| task | metric | without | with ELMo | difference, 95 % | error | p |"
+    yield "|---|---|---|---|---|---|---|"
+    for task in tasks:
+        for metric in TASKS[task].metrics:
+            result = compare(results, task, metric)
+            before, after = np.mean(result.without), np.mean(result.with_elmo)
+            yield (
+                f"| {TASKS[task].title} | {metric} | {_spread(result.without)} "
+                f"| {_spread(result.with_elmo)} | {after - before:+.1f} "
+                f"({result.low:+.1f} to {result.high:+.1f}) "
+                f"| {100 * (before - after) / (100 - before):+.0f} % | {result.p:.4f} |"
+            )
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.1f}"
+
+
+def draw_costs(results: dict[Run, dict[str, Any]], tasks: Sequence[str]) -> Iterator[str]:
+    """Lay out what the trainings took: medians over the seeds."""
+    yield "| task | CPU seconds without | with ELMo | peak memory without | with ELMo |"
+    yield "|---|---|---|---|---|"
+    for task in tasks:
+        cells = [
+            np.median([r[key] for run, r in results.items() if run[:2] == (task, variant)])
+            for key in ("cpu_seconds", "peak_kib")
+            for variant in VARIANTS
+        ]
+        sizes = " | ".join(f"{cell / 1024:,.0f} MiB" for cell in cells[2:])
+        yield f"| {TASKS[task].title} | {cells[0]:,.0f} | {cells[1]:,.0f} | {sizes} |"
+
+
+def plot_mix(results: dict[Run, dict[str, Any]], tasks: Sequence[str], path: Path) -> None:
+    """Draw each task's mix, the mean over its seeds, as figure 2 of Peters et al. 2018."""
+    from spacy_elmo.learned import MixOfComponent, plot_mixes
+
+    mixes = []
+    for task in tasks:
+        runs = [r["mixes"] for run, r in results.items() if run[:2] == (task, "with")]
+        for same in zip(*runs, strict=True):
+            name = f"{task}\n{same[0]['component']}"
+            shares = np.mean([mix["shares"] for mix in same], axis=0).tolist()
+            gamma = float(np.mean([mix["gamma"] for mix in same]))
+            mixes.append(MixOfComponent(name, same[0]["position"], shares, gamma))
+    plot_mixes(mixes, path)
+
+
+def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
+    """Draw scores against the share of the training data, as figure 1 of Peters et al. 2018."""
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    (metric,) = TASKS[CURVE_TASK].metrics
+    for variant in VARIANTS:
+        points = sorted(
+            (100 * run.share, 100 * compute_f1(*np.array(result["counts"][metric]).T))
+            for run, result in results.items()
+            if (run.task, run.variant, run.seed) == (CURVE_TASK, variant, 0)
+        )
+        axes.plot(*zip(*points, strict=True), marker="o", label=f"{variant} ELMo")
+    axes.set_xscale("log")
+    ticks = [100 * share for share in SHARES]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("share of the training data (%)")
+    axes.set_ylabel(f"{TASKS[CURVE_TASK].title}: {metric} (%)")
+    axes.legend()
+    figure.savefig(path)
+
+
+def main(
+    corpus: Annotated[Path, typer.Argument(help="What make_docs.py has written.")],
+    output: Annotated[Path, typer.Argument(help="Folder for runs, table and plots.")],
+    tasks: Annotated[str, typer.Option(help="Only these.")] = ",".join(TASKS),
+    seeds: Annotated[int, typer.Option(help="Trainings of each kind.", min=1)] = 3,
+    jobs: Annotated[int, typer.Option(help="Trainings at once, a thread each.", min=1)] = 2,
+    curve: Annotated[bool, typer.Option(help=f"Also the learning curve of {CURVE_TASK}.")] = True,
+    settings: Annotated[
+        str, typer.Option(help='For all trainings, such as "--training.max_steps 10".')
+    ] = "",
+) -> None:
+    """Train each task with and without ELMo, and compare."""
+    names = tasks.split(",")
+    runs = [Run(t, v, s) for s in range(seeds) for t in names for v in VARIANTS]
+    if curve:
+        runs += [Run(CURVE_TASK, v, 0, share) for share in SHARES for v in VARIANTS]
+    runs = list(dict.fromkeys(runs))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    train_one = partial(train, corpus=corpus, output=output, settings=settings.split())
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        trained = pool.map(train_one, runs)
+        for _ in tqdm(trained, total=len(runs), unit="run"):
+            pass
+    results = {
+        run: json.loads((output / "runs" / run.name / "result.json").read_text()) for run in runs
+    }
+    full = {run: result for run, result in results.items() if run.share == 1}
+    lines = [*draw_table(full, names), "", *draw_costs(full, names)]
+    (output / "table.md").write_text("\n".join(lines) + "\n")
+    plot_mix(full, names, output / "mix.svg")
+    if curve:
+        plot_curve(results, output / "curve.svg")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    typer.run(main)
