@@ -52,6 +52,9 @@ def embed(
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"], typer.Option(help="What the model computes in.")
     ] = "float32",
+    quantization: Annotated[
+        Literal["int8"] | None, typer.Option(help="Of the LSTMs' products: on a CPU, the fastest.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
     batch_tokens: Annotated[
         int, typer.Option(help="Words that run at once; more take more memory.", min=1)
@@ -92,10 +95,11 @@ def embed(
     try:
         if is_shared:
             distributed.init_process_group("gloo", timeout=timedelta(days=7))
+        bilm = _load(ElmoModel, model, dtype=getattr(torch, dtype)).to(_find_device(device))
         embed_file(
             _open_source(source, is_shared),
             output,
-            _load(ElmoModel, model, dtype=getattr(torch, dtype)).to(_find_device(device)),
+            bilm.quantize(quantization),
             _load(ElmoTokenizer, model),
             settings,
             output_format=output_format,

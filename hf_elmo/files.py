@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate, count, pairwise, product, zip_longest
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from .embedding import BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
-from .modeling_elmo import ElmoPreTrainedModel
+from .modeling_elmo import ElmoModel, ElmoPreTrainedModel
 
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 OutputFormat: TypeAlias = Literal["hdf5", "npz", "safetensors", "spacy"]
@@ -242,7 +242,11 @@ def _show_progress(stream: BinaryIO, is_shown: bool) -> "tqdm[Any]":
 
 def _open_folder(folder: Path, settings: Settings, model: ElmoPreTrainedModel) -> None:
     """Make the folder of the parts, or check that it holds the beginning of the same."""
-    wanted = {**asdict(settings), "weights": _sum_weights(model)}
+    wanted = {
+        **asdict(settings),
+        "quantization": cast(ElmoModel, model.base_model).quantization,
+        "weights": _sum_weights(model),
+    }
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob("*.temporary"):

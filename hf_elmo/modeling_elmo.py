@@ -19,7 +19,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .model_card import make_model_card
-from .recurrence import ElmoLstm, ElmoLstmStack, run_stacks
+from .recurrence import ElmoLstm, ElmoLstmStack, Quantization, pack_int8_weight, run_stacks
 from .word_cache import WordCache
 
 # Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
@@ -570,6 +570,36 @@ class ElmoModel(ElmoPreTrainedModel):
         """Replace the table that the first ids index."""
         name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
         setattr(self.token_encoder, name, value)
+
+    @property
+    def quantization(self) -> Quantization:
+        """How the products of the LSTMs are quantized; see `quantize`."""
+        return cast(ElmoLstm, self.forward_lstm.layers[0]).quantization
+
+    def quantize(self, quantization: Quantization) -> Self:
+        """Set how the matrix products of the LSTMs are quantized in inference.
+
+        `"int8"`: weights with a scale for each output, activations with one for each row, both
+        found as they are needed. The parameters stay what they are: they are what is saved, and
+        what runs in training mode and wherever a gradient is wanted, so use `torch.no_grad()`.
+
+        Args:
+            quantization: `"int8"`, or None for products in the model's dtype.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            ValueError: If it is neither, or this device has no products in int8.
+        """
+        if quantization not in ("int8", None):
+            raise ValueError(f'Expected quantization "int8" or None, got {quantization!r}.')
+        if quantization is not None:
+            pack_int8_weight(torch.ones(32, 16, device=self.device))  # tries it
+        for module in self.modules():
+            if isinstance(module, ElmoLstm):
+                module.quantization = quantization
+        return self
 
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         """Encode words, each on its own, equal ones once.

@@ -112,16 +112,17 @@ def pack_int8_weight(weight: Tensor) -> Int8Weight:
     """Round a weight `(out, in)` to 8 bits and lay it out.
 
     Raises:
-        RuntimeError: If this PyTorch, or this device, has no such products.
+        ValueError: If this PyTorch, or this device, has no such products.
     """
     scales = weight.abs().amax(1).float().clamp_min_(torch.finfo(torch.float32).tiny) / INT8_MAX
     rounded = (weight / scales[:, None]).round_().to(torch.int8)
     try:
         packed = torch.ops.onednn.qlinear_prepack(rounded, None)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        raise RuntimeError(
+        raise ValueError(
             f'Expected int8 products of oneDNN for quantization="int8" on {weight.device}, found '
-            "none; use a PyTorch for x86 or Arm processors, or quantization=None."
+            "none: they are there on processors, in PyTorch for x86 and Arm. Use the device cpu, "
+            "or quantization=None."
         ) from error
     return Int8Weight(packed, scales, torch.zeros(len(scales), dtype=torch.int64))
 
@@ -563,7 +564,7 @@ class ElmoLstm(GradientCheckpointingLayer):
             if config.use_cell_projection
             else None
         )
-        self.quantization: Quantization = None  # of products in inference; "int8" on a CPU
+        self.quantization: Quantization = None  # of products in inference
         self._packed: tuple[tuple[Any, ...], PackedWeights] | None = None
         self.reset_parameters()
 
@@ -589,10 +590,11 @@ class ElmoLstm(GradientCheckpointingLayer):
         """
         weights = [weight for weight in self.weights() if weight is not None]
         marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
-        key = (dtype, self.quantization, *marks)
+        quantization = None if self.training else self.quantization
+        key = (dtype, quantization, *marks)
         kept = self._packed
         if kept is None or kept[0] != key:
-            packed = pack_weights(self.weights(), self.config, dtype, self.quantization)
+            packed = pack_weights(self.weights(), self.config, dtype, quantization)
             kept = key, packed
             if not (self.training and self.state_weight.requires_grad):
                 self._packed = kept

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from spacy.tokens import Doc
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .cache import LayerCache
 from .segments import Segment, find_segments
-from .shim import ElmoShim
+from .shim import Dtype, ElmoShim
 
 Array: TypeAlias = Any  # of numpy or cupy
 ThincModel: TypeAlias = Model[Any, Any]
@@ -45,13 +45,22 @@ class Piece(NamedTuple):
 
 
 @registry.architectures("spacy_elmo.ElmoModel.v1")
-def make_elmo_model(name: str = "elmo-mini-en", revision: str | None = None) -> ThincModel:
+def make_elmo_model(
+    name: str = "elmo-mini-en",
+    revision: str | None = None,
+    dtype: Dtype | None = None,
+    quantization: Literal["int8"] | None = None,
+) -> ThincModel:
     """Wrap a biLM; its weights are read when they are first needed.
 
     Args:
         name: Folder with `config.json` and `model.safetensors`, or a name on the Hugging Face Hub,
             or "elmo-mini-en", the model that comes with this package.
         revision: Branch, tag or commit on the Hub; None = the newest.
+        dtype: What the biLM computes in, and what its weights are stored in; None = as the model
+            itself says. `doc.tensor` is float32 always.
+        quantization: `"int8"` = the LSTMs' products in 8 bits, for processors; see
+            `ElmoModel.quantize`. Weights are stored as they were.
 
     Returns:
         A model that turns docs into `DocLayers`.
@@ -62,7 +71,7 @@ def make_elmo_model(name: str = "elmo-mini-en", revision: str | None = None) -> 
         init=init,
         attrs={"segment": "auto", "max_length": None, "max_batch_tokens": None},
         dims={"nO": None},
-        shims=[ElmoShim(name, revision)],
+        shims=[ElmoShim(name, revision, dtype, quantization)],
     )
 
 

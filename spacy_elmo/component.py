@@ -154,6 +154,12 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
                 "Expected store_weights = true where frozen = false: what the biLM learns would "
                 "not be saved."
             )
+        shim = get_shim(model)
+        if not frozen and shim.dtype not in (None, "float32"):
+            raise ValueError(
+                'Expected model.dtype = "float32" or null where frozen = false: what is learned '
+                f"would be rounded away in {shim.dtype}."
+            )
         self.vocab = vocab
         self.model = model
         self.name = name
@@ -165,7 +171,6 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         model.attrs.update(
             segment=segment, max_length=max_length, max_batch_tokens=max_batch_tokens
         )
-        shim = get_shim(model)
         shim.store_weights = store_weights
         if device is not None:
             shim.device = _find_device(device)

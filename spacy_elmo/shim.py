@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 import srsly
 import torch
@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transforme
 SOURCE_FILE = "source.json"  # stands in for the weights where they are not stored
 WEIGHTS_FILE = "model.safetensors"
 DIGEST_PREFIX = "sha256:"  # the revision of a folder, which has no commit
+
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 
 class Bilm(NamedTuple):
@@ -34,16 +36,26 @@ class ElmoShim(Shim):
     Args:
         name: Folder or Hub name of the model, or the name of the bundled one.
         revision: Branch, tag or commit on the Hub; None = the newest.
+        dtype: What it computes in; None = as the model itself says.
+        quantization: As for `ElmoModel.quantize`.
 
     Attributes:
         device: Where the biLM runs.
         store_weights: Whether weights are stored, or only where they come from.
     """
 
-    def __init__(self, name: str, revision: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        revision: str | None = None,
+        dtype: Dtype | None = None,
+        quantization: Literal["int8"] | None = None,
+    ) -> None:
         super().__init__(None)
         self.name = name
         self.revision = revision
+        self.dtype = dtype
+        self.quantization = quantization
         self.device: torch.device = get_torch_default_device()
         self.store_weights = True
         self._bilm: Bilm | None = None
@@ -57,7 +69,7 @@ class ElmoShim(Shim):
             ValueError: If what is there is no ELMo.
         """
         if self._bilm is None:
-            self._bilm = _load_pretrained(self.name, self.revision, self.device)
+            self._bilm = self._load_pretrained(self.name, self.revision)
         if self._process != os.getpid():
             # After a fork, the threads of PyTorch's pool are gone and would be waited for forever.
             torch.set_num_threads(1)
@@ -83,20 +95,39 @@ class ElmoShim(Shim):
             ValueError: If the weights are not the ones that were in use when it was written.
         """
         if not (folder / SOURCE_FILE).is_file():
-            self._bilm = _load_pretrained(str(folder), None, self.device)
+            self._bilm = self._load_pretrained(str(folder), None)
             return
         source = srsly.read_json(folder / SOURCE_FILE)
         self.name, revision = source["name"], source["revision"]
         if not revision.startswith(DIGEST_PREFIX):
             self.revision = revision
-            self._bilm = _load_pretrained(self.name, revision, self.device)
+            self._bilm = self._load_pretrained(self.name, revision)
             return
-        self._bilm = _load_pretrained(self.name, None, self.device)
+        self._bilm = self._load_pretrained(self.name, None)
         if (digest := _digest_weights(self.name)) != revision:
             raise ValueError(
                 f"The weights in {self.name!r} have changed since this pipeline was saved with "
                 f"store_weights = false: expected {revision}, got {digest}."
             )
+
+    def _load_pretrained(self, name: str, revision: str | None) -> Bilm:
+        from hf_elmo import ElmoModel, ElmoTokenizer
+
+        source = _resolve_name(name)
+        _check_is_elmo(name, source, revision)
+        options = {} if self.dtype is None else {"dtype": getattr(torch, self.dtype)}
+        # A download may show how far it is.
+        with _no_progress_bars() if Path(source).is_dir() else nullcontext():
+            model = ElmoModel.from_pretrained(source, revision=revision or "main", **options)
+            tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
+        try:
+            model.to(self.device)
+        except (AssertionError, RuntimeError) as error:  # torch's for "there is no such device"
+            raise ValueError(
+                f"Expected a device that PyTorch can use here, got {self.device}: {error}. Set "
+                "device of the 'elmo' component to \"cpu\" or null."
+            ) from error
+        return Bilm(model.quantize(self.quantization), tokenizer)
 
     def _find_source(self, model: "ElmoModel") -> dict[str, str]:
         if Path(_resolve_name(self.name)).is_dir():
@@ -131,7 +162,7 @@ class ElmoShim(Shim):
 
     def copy(self) -> "ElmoShim":
         """Copy the biLM with its weights, under an id of its own."""
-        copied = ElmoShim(self.name, self.revision)
+        copied = ElmoShim(self.name, self.revision, self.dtype, self.quantization)
         copied.device, copied.store_weights = self.device, self.store_weights
         copied._bilm = copy.deepcopy(self._bilm)
         return copied
@@ -184,25 +215,6 @@ def _resolve_name(name: str) -> str:
     from hf_elmo.pretrained import resolve_name
 
     return resolve_name(name)
-
-
-def _load_pretrained(name: str, revision: str | None, device: torch.device) -> Bilm:
-    from hf_elmo import ElmoModel, ElmoTokenizer
-
-    source = _resolve_name(name)
-    _check_is_elmo(name, source, revision)
-    # A download may show how far it is.
-    with _no_progress_bars() if Path(source).is_dir() else nullcontext():
-        model = ElmoModel.from_pretrained(source, revision=revision or "main")
-        tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
-    try:
-        model.to(device)
-    except (AssertionError, RuntimeError) as error:  # torch's words for "there is no such device"
-        raise ValueError(
-            f"Expected a device that PyTorch can use here, got {device}: {error}. Set device of "
-            "the 'elmo' component to \"cpu\" or null."
-        ) from error
-    return Bilm(model, tokenizer)
 
 
 def _check_is_elmo(name: str, source: str, revision: str | None) -> None:

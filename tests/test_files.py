@@ -325,6 +325,13 @@ def test_a_run_does_not_go_on_with_another_model(tiny_model: ElmoModel, text: Pa
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
 
 
+def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    with pytest.raises(ValueError, match="something else, with quantization None"):
+        embed_file(text, output, tiny_model.quantize("int8"), tokenizer, SETTINGS)
+
+
 def test_a_run_does_not_go_on_with_another_text(tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.h5")
     start_and_fail(tiny_model, text, output)
@@ -398,6 +405,16 @@ def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text
     check(output, tiny_model, layers="top")
 
 
+def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.npz")
+    command = ["embed", str(text), str(output), "--model", str(model_folder)]
+    result = CliRunner().invoke(app, [*command, "--quantization", "int8"])
+    assert result.exit_code == 0, result.output
+    check(output, tiny_model.quantize("int8"))
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        check(output, tiny_model.quantize(None))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -412,6 +429,10 @@ def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text
         (["{empty}", "x.h5"], "The input holds no sentence"),
         (["{text}", "x.h5", "--device", "gpu"], "Expected a device that is here"),
         (["{text}", "x.h5", "--device", "cuda:99"], "cpu, cuda or the like, got 'cuda:99'"),
+        (
+            ["{text}", "x.h5", "--device", "meta", "--quantization", "int8"],
+            "Use the device cpu, or quantization=None.",
+        ),
     ],
 )
 def test_the_command_says_what_is_wrong(

@@ -456,11 +456,22 @@ def test_outputs_in_int8_are_near_those_in_float32_and_know_no_other_row() -> No
     assert_close(alone[-1], actual[-1][:1])
 
 
+@pytest.mark.parametrize("mode", ["training mode", "gradients"])
+def test_training_takes_no_notice_of_int8(mode: str) -> None:
+    stack = make_stack(make_config(dropout=0.0)).train(mode == "training mode")
+    x, state = make_inputs(stack.config)
+    with torch.set_grad_enabled(mode == "gradients"):
+        expected, _ = stack(x, BATCH_SIZES, state)
+        quantize(stack)
+        actual, _ = stack(x, BATCH_SIZES, state)
+    assert_close(actual, expected, rtol=0, atol=0)
+
+
 def test_int8_says_when_it_is_not_there() -> None:
     stack = make_stack(make_config()).to("meta")
     quantize(stack)
     x, state = make_inputs(stack.config)
-    with torch.no_grad(), pytest.raises(RuntimeError, match="Expected int8 products of oneDNN"):
+    with torch.no_grad(), pytest.raises(ValueError, match="Expected int8 products of oneDNN"):
         stack(x.to("meta"), BATCH_SIZES, [value.to("meta") for value in state])
 
 

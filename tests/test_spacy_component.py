@@ -17,6 +17,7 @@ from spacy.vectors import Vectors
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.pretrained import BUNDLED_NAME
+from spacy_elmo.architecture import get_shim, make_elmo_model
 
 TEXTS = ["The bank raised its rates .", "", " ", "A river bank", "bank", "We sat by the bank ."]
 CLOSE = {"rtol": 0, "atol": 1e-5}  # float32, sums in another order (DESIGN, "What always holds")
@@ -42,7 +43,7 @@ def compute_layers(model: ElmoModel, *sentences: Sequence[str]) -> list[Any]:
         batch = ElmoTokenizer()([list(words)], is_split_into_words=True, return_tensors="pt")
         with torch.no_grad():
             states = model(**batch, output_hidden_states=True).hidden_states
-        results.append(torch.cat(states).numpy())
+        results.append(torch.cat(states).float().numpy())
     return results
 
 
@@ -294,6 +295,9 @@ def test_another_kind_of_model_is_an_error_that_names_it(nlp: Language, tmp_path
         ({"mix": {"layers": []}}, "Expected at least one layer"),
         ({"mix": {"wheights": [0.0]}}, "Expected layers, weights, gamma in mix, got wheights"),
         ({"device": "gpu"}, "Expected device"),
+        ({"model": {"dtype": "float8"}}, "'float8' is not .*'float32', 'bfloat16', 'float16'"),
+        ({"model": {"quantization": "int4"}}, r"model -> quantization\s.*'int8'"),
+        ({"model": {"dtype": "bfloat16"}, "frozen": False}, 'Expected model.dtype = "float32"'),
         ({"segment": "sentences"}, "segment"),
     ],
 )
@@ -365,6 +369,36 @@ def test_reloaded_pipeline_gives_the_same_without_its_source(
     tensor = nlp("The bank").tensor
     shutil.rmtree(tiny_folder)
     assert_array_equal(reloaded("The bank").tensor, tensor)
+
+
+@pytest.mark.parametrize("reload", RELOADS)
+@pytest.mark.parametrize("store_weights", [True, False])
+@pytest.mark.parametrize("settings", [{"dtype": "bfloat16"}, {"quantization": "int8"}])
+def test_reduced_precision_is_that_of_the_model_and_survives_reloading(
+    nlp: Language,
+    tiny_folder: Path,
+    tiny_model: ElmoModel,
+    tmp_path: Path,
+    settings: dict[str, str],
+    store_weights: bool,
+    reload: Callable[[Language, Path], Language],
+) -> None:
+    model = {"name": str(tiny_folder), **settings}
+    nlp.add_pipe("elmo", config={"model": model, "store_weights": store_weights})
+    tensor = nlp("The bank").tensor
+    (exact,) = compute_layers(tiny_model, ["The", "bank"])
+    tiny_model.to(getattr(torch, settings.get("dtype", "float32")))
+    (layers,) = compute_layers(tiny_model.quantize(settings.get("quantization")), ["The", "bank"])
+    assert tensor.dtype == np.float32
+    assert abs(tensor - exact.mean(axis=0)).max() > 1e-4
+    assert_allclose(tensor, layers.mean(axis=0), rtol=0, atol=2**-8 * abs(tensor).max())
+    assert_array_equal(reload(nlp, tmp_path)("The bank").tensor, tensor)
+
+
+def test_a_copied_model_keeps_its_precision(tiny_folder: Path) -> None:
+    model = make_elmo_model(str(tiny_folder), dtype="bfloat16", quantization="int8").copy()
+    bilm = get_shim(model).load().model
+    assert (bilm.dtype, bilm.quantization) == (torch.bfloat16, "int8")
 
 
 def test_stored_weights_are_what_from_pretrained_reads(

@@ -27,6 +27,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed_layers
+from hf_elmo.recurrence import Int8Weight, Quantization, multiply_int8, pack_int8_weight
 
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 SIZES: dict[str, dict[str, Any]] = {
@@ -34,7 +35,12 @@ SIZES: dict[str, dict[str, Any]] = {
     "medium": {"projection_size": 256, "cell_size": 2048, "num_highway_layers": 1},
     "original": {},
 }
-TOLERANCES = {"float32": 2e-4, "bfloat16": 0.2}  # of the plain loop against ours
+PRECISIONS: dict[str, tuple[torch.dtype, Quantization]] = {
+    "float32": (torch.float32, None),
+    "bfloat16": (torch.bfloat16, None),
+    "int8": (torch.float32, "int8"),
+}
+TOLERANCES = {"float32": 2e-4, "bfloat16": 0.2, "int8": 0.2}  # of the plain loop against ours
 BATCH_ONE_SHARE = 4  # of the sentences, every fourth runs alone: the plain loop takes a minute else
 PROBE = """
 import json, resource, sys, time
@@ -42,11 +48,12 @@ import psutil, torch, transformers
 imported = psutil.Process().memory_info().rss
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed_layers
-folder, dtype, text, num_sentences = sys.argv[1:]
+folder, dtype, quantization, text, num_sentences = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")][: int(num_sentences)]
 sentences.sort(key=len)
 start = time.perf_counter()
 model = ElmoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
+model.quantize(quantization or None)
 tokenizer = ElmoTokenizer.from_pretrained(folder)
 loaded = time.perf_counter()
 list(embed_layers(sentences[:1], model, tokenizer))
@@ -145,15 +152,19 @@ def make_native(model: ElmoModel) -> nn.ModuleList:
     ).eval()
 
 
-def pack_weight(weight: Tensor, rows: int) -> Tensor:
+def pack_weight(weight: Tensor, rows: int, quantization: Quantization) -> Tensor | Int8Weight:
     """Lay a weight out for oneDNN's products with some number of rows."""
+    if quantization is not None:
+        return pack_int8_weight(weight)
     if weight.device.type != "cpu":
         return weight
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     return packed
 
 
-def multiply(x: Tensor, weight: Tensor) -> Tensor:
+def multiply(x: Tensor, weight: Tensor | Int8Weight) -> Tensor:
+    if isinstance(weight, Int8Weight):
+        return multiply_int8(x, weight, None)
     if not weight.is_mkldnn:
         return F.linear(x, weight)
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
@@ -164,18 +175,19 @@ class Products:
     """The matrix products of the LSTMs alone, in their shapes and nothing else: the roofline.
 
     The weights are packed for oneDNN. Both ways to use two cores are tried, the faster counts: all
-    threads on each product, or a direction on each thread.
+    threads on each product, or a direction on each thread. Those in 8 bits include the rounding of
+    their inputs.
     """
 
     def __init__(self, model: ElmoModel, batches: list[Batch]) -> None:
-        rows = batches[0].sizes[0]
+        rows, quantization = batches[0].sizes[0], model.quantization
         self.batches = batches
         self.directions = [
             [
                 (
-                    pack_weight(layer.input_weight, batches[0].packed.data.shape[0]),
-                    pack_weight(layer.state_weight, rows),
-                    pack_weight(layer.projection_weight, rows),
+                    pack_weight(layer.input_weight, batches[0].packed.data.shape[0], quantization),
+                    pack_weight(layer.state_weight, rows, quantization),
+                    pack_weight(layer.projection_weight, rows, quantization),
                 )
                 for layer in stack.layers
             ]
@@ -233,14 +245,20 @@ HEADER = (
 
 
 def measure_row(
-    model: ElmoModel, tokenizer: ElmoTokenizer, sentences: Sentences, batch_size: int, repeats: int
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentences: Sentences,
+    dtype: str,
+    batch_size: int,
+    repeats: int,
 ) -> list[str]:
     """Measure words a second of all contenders at a batch size."""
     sentences = sorted(sentences, key=len, reverse=True)
     sentences = sentences[:: BATCH_ONE_SHARE if batch_size == 1 else 1]
     starts = range(0, len(sentences), batch_size)
     batches = [Batch(sentences[start : start + batch_size], model, tokenizer) for start in starts]
-    plain, native, products = PlainBilm(model), make_native(model), Products(model, batches)
+    plain = PlainBilm(copy.deepcopy(model).float())
+    native, products = make_native(model), Products(model, batches)
 
     def embed(model: ElmoModel = model) -> list[Tensor]:
         return [
@@ -270,7 +288,7 @@ def measure_row(
                 direction(batch.packed)
 
     first = measure({"first": functools.partial(embed, copy.deepcopy(model))}, 1)
-    check(embed(), run_plain(), batches, str(model.dtype).removeprefix("torch."))
+    check(embed(), run_plain(), batches, dtype)
     contenders = {
         "plain": run_plain,
         "new": embed_new,
@@ -307,7 +325,9 @@ def check(ours: list[Tensor], plain: list[Tensor], batches: list[Batch], dtype: 
 
 def measure_process(folder: str, dtype: str, text: Path, num_sentences: int) -> list[str]:
     """Load the model in a process of its own and embed at batch 32: seconds and bytes."""
-    command = [sys.executable, "-c", PROBE, folder, dtype, str(text), str(num_sentences)]
+    loaded, quantization = PRECISIONS[dtype]
+    arguments = [str(loaded).removeprefix("torch."), quantization or "", text, num_sentences]
+    command = [sys.executable, "-c", PROBE, folder, *map(str, arguments)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     load, first, weights, ratio = json.loads(output)
     return [f"{load:.2f}", f"{first:.2f}", f"{weights / 2**20:.0f}", f"{ratio:.2f}"]
@@ -353,10 +373,10 @@ def main(
 ) -> None:
     """Print tables of words a second, memory and load time, of random weights in three sizes.
 
-    The plain loop is what the programs of 2018 did. First call: nothing cached, weights not laid
-    out yet. New words: no word cached. Steady: all words cached. The rest runs LSTMs alone, from
-    word vectors: ours, PyTorch's (no clips, no residuals), and nothing but their matrix products;
-    the share is the time of the products in ours. At batch 1 every fourth sentence is run.
+    The plain loop is what the programs of 2018 did, in float32. First call: nothing cached, weights
+    not laid out yet. New words: no word cached. Steady: all words cached. The rest runs the LSTMs
+    alone, from word vectors: ours, PyTorch's (no clips, no residuals), and nothing but their matrix
+    products; the share is the time of these in ours. At batch 1 every fourth sentence is run.
     """
     words = [line.split() for line in text.read_text(encoding="utf-8").splitlines()][:sentences]
     tokenizer = ElmoTokenizer()
@@ -373,9 +393,10 @@ def main(
                 [size, *(f"{speed:,.0f}" for speed in measure_pipe(folder, words, repeats))]
             )
         for dtype in dtypes.split(","):
-            model.to(device, getattr(torch, dtype))
+            loaded, quantization = PRECISIONS[dtype]
+            model.to(device, loaded).quantize(quantization)
             for batch_size in map(int, batch_sizes.split(",")):
-                row = measure_row(model, tokenizer, words, batch_size, repeats)
+                row = measure_row(model, tokenizer, words, dtype, batch_size, repeats)
                 speeds.append([size, dtype, str(batch_size), *row])
     place = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} cores"
     typer.echo(
