@@ -1,19 +1,25 @@
 """Many sentences to vectors: equal to the model's own, in any batch and window."""
 
+import copy
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 from torch.testing import assert_close
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed, embed_layers, embed_pieces
+from hf_elmo.pretrained import BUNDLED_NAME, resolve_name
 
+TEXT = Path(__file__).parent / "data" / "lighthouse.txt"
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}  # float32 sums of small models, in another order
+MIN_COSINE = 0.995  # of each layer in reduced precision, on average over the words
 EXACT = {"rtol": 0.0, "atol": 1e-12}  # float64
 
 SENTENCES = [
@@ -47,6 +53,21 @@ def model(request: pytest.FixtureRequest, tiny_config: ElmoConfig) -> ElmoModel:
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     return model.double()  # so that nothing but a fault makes a difference
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_reduced_precision_is_near_float32_on_real_text(precision: str) -> None:
+    name = resolve_name(BUNDLED_NAME)
+    model, lines = ElmoModel.from_pretrained(name), TEXT.read_text(encoding="utf-8").splitlines()
+    expected, actual = (
+        torch.cat(list(embed_layers(map(str.split, lines), reduced, tokenizer)), dim=1).float()
+        for reduced in (
+            copy.deepcopy(model),
+            model.quantize("int8") if precision == "int8" else model.bfloat16(),
+        )
+    )
+    assert not torch.equal(actual[1:], expected[1:])
+    assert (F.cosine_similarity(actual, expected, dim=-1).mean(dim=1) > MIN_COSINE).all()
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 7, 40, 2048])

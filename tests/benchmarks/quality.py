@@ -1,6 +1,7 @@
 """What a biLM's layers know: part of speech by a linear probe, senses of "play" by neighbours.
 
-Both are the paper's own probes (Peters et al. 2018, 5.3: tables 4 to 6), on open data.
+Both are the paper's own probes (Peters et al. 2018, 5.3: tables 4 to 6), on open data. The first is
+also put to layers in reduced precision, beside how far these are from float32.
 """
 
 import gzip
@@ -58,6 +59,32 @@ def fit_probe(features: Array, tags: list[str]) -> Any:
     return probe.fit(features, tags)
 
 
+def compare_precisions(
+    models: dict[str, ElmoModel], tokenizer: ElmoTokenizer, folder: Path
+) -> Iterator[tuple[str, ...]]:
+    """Compare words of the test part with those of the first model, layer by layer.
+
+    Returns:
+        Rows: precision, layer, mean and least cosine, largest error, mean size of a number.
+    """
+    (path,) = folder.glob("*-test.conllu.gz")
+    words = [words for words, _ in read_tagged(path)]
+    layers = {
+        name: np.concatenate(list(embed(words, model, tokenizer, layers="all")), axis=1)
+        for name, model in models.items()
+    }
+    expected = next(iter(layers.values()))  # (layers, tokens, width)
+    lengths = np.linalg.norm(expected, axis=-1)
+    for name, actual in list(layers.items())[1:]:
+        products = (actual * expected).sum(axis=-1)
+        cosines = products / (lengths * np.linalg.norm(actual, axis=-1))
+        for number, cosine in enumerate(cosines):
+            error = abs(actual[number] - expected[number]).max()
+            size = abs(expected[number]).mean()
+            numbers = f"{cosine.mean():.6f}", f"{cosine.min():.4f}", f"{error:.3f}", f"{size:.3f}"
+            yield name, str(number), *numbers
+
+
 def probe_senses(model: ElmoModel, tokenizer: ElmoTokenizer, path: Path) -> list[tuple[str, ...]]:
     """Give each use of "play" the sense of its nearest other use, by each layer."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -86,16 +113,25 @@ def main(
     model: Annotated[str, typer.Option(help="Folder or name of a biLM.")] = BUNDLED_NAME,
     sentences: Annotated[int, typer.Option(help="Sentences that train the probe.")] = 12_544,
 ) -> None:
-    """Print two tables in Markdown: part of speech by layer, senses of "play" by layer."""
+    """Print three tables in Markdown: part of speech, reduced precision, senses, all by layer."""
     name = resolve_name(model)
     tokenizer = ElmoTokenizer.from_pretrained(name)
     trained = ElmoModel.from_pretrained(name)
+    models = {
+        "float32": trained,
+        "bfloat16": ElmoModel.from_pretrained(name, dtype=torch.bfloat16),
+        "int8": ElmoModel.from_pretrained(name).quantize("int8"),
+    }
     torch.manual_seed(0)
-    random = ElmoModel(trained.config).eval()
-    scores = [probe_tags(m, tokenizer, data / "ewt", sentences) for m in (trained, random)]
-    print("| layer | POS accuracy, trained | random weights |\n|---|---|---|")
-    for number, (ours, twin) in enumerate(zip(*scores, strict=True)):
-        print(f"| {number} | {ours:.2f} | {twin:.2f} |")
+    random = {"random weights": ElmoModel(trained.config).eval()}
+    scores = [probe_tags(m, tokenizer, data / "ewt", sentences) for m in (models | random).values()]
+    print(f"| layer | POS accuracy, {' | '.join(models | random)} |\n|---{'|---' * len(scores)}|")
+    for number, row in enumerate(zip(*scores, strict=True)):
+        print(f"| {number} | {' | '.join(f'{score:.2f}' for score in row)} |")
+    print("\n| to float32 | layer | mean cosine | least | largest error | mean size |")
+    print("|---|---|---|---|---|---|")
+    for row in compare_precisions(models, tokenizer, data / "ewt"):
+        print(f"| {' | '.join(row)} |")
     print("\n| sense of 'play' by | accuracy | p against the most frequent |\n|---|---|---|")
     for row in probe_senses(trained, tokenizer, data / "wsd" / "play_probe.tsv.gz"):
         print(f"| {' | '.join(row)} |")
