@@ -39,7 +39,7 @@ def activate_kernel(
     i = tl.sigmoid(tl.load(gate, within))
     f = tl.sigmoid(tl.load(gate + cell_size, within))
     o = tl.sigmoid(tl.load(gate + 2 * cell_size, within))
-    j = 2 * tl.sigmoid(tl.load(gate + 3 * cell_size, within)) - 1
+    j = 2 * tl.sigmoid(2 * tl.load(gate + 3 * cell_size, within)) - 1
     c = f * tl.load(cell + place, within) + i * j
     if is_clipped:
         c = tl.minimum(tl.maximum(c, -cell_clip), cell_clip)
@@ -57,8 +57,8 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
     """Do what `recurrence.activate` does.
 
     Args:
-        gates: Sums of the gates, j doubled, contiguous, in float32, shape `(alive, 4 * cell_size)`;
-            activated in place.
+        gates: Sums of the gates, contiguous, in float32, shape `(alive, 4 * cell_size)`; activated
+            in place.
         cell: Contiguous, in float32, shape `(alive, cell_size)`; advanced in place.
         cell_clip: Bound of the cell, or None.
 

@@ -112,7 +112,7 @@ def reference(
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to run that this machine could be offered."""
     if request.param == "plain products":
-        monkeypatch.setattr(recurrence, "can_pack", lambda dtype: False)
+        monkeypatch.setattr(recurrence, "can_pack", lambda dtype, device: False)
     if request.param == "chunks of few steps":
         monkeypatch.setattr(recurrence, "MAX_CHUNK_STEPS", 4)
 
@@ -128,6 +128,15 @@ def test_stack_equals_rows_run_one_by_one(settings: dict[str, Any], reverse: boo
     with torch.no_grad():
         actual = stack(x, BATCH_SIZES, state, reverse=reverse)
     assert_close(actual, expected, check_dtype=False)
+
+
+@pytest.mark.parametrize("number", [100, 100_000])
+def test_tanh_is_exact_for_few_and_many_numbers(number: int) -> None:
+    torch.manual_seed(0)
+    x = torch.cat([torch.randn(number), torch.tensor([0.0, 1e-30, -1e-3, 50, -50, 1e4, -1e4])])
+    with torch.inference_mode():
+        actual = recurrence.tanh(x)
+    assert_close(actual, x.double().tanh(), rtol=3e-7, atol=0, check_dtype=False)
 
 
 def test_the_clips_of_these_tests_fire() -> None:
