@@ -32,7 +32,7 @@ CARD_FILE = "README.md"  # the Hub's name for a model card
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 # Words of which the characters are encoded at a time, so that memory stays bounded.
-WORDS_PER_CHUNK = 256
+WORDS_PER_CHUNK = 128
 
 
 class ElmoState(NamedTuple):

@@ -28,7 +28,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
 
-MAX_CHUNK_STEPS = 256  # rows of the input product at a time: bounds memory, and stays in cache
+MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and stays in cache
 PACKING_ROWS = 64  # what oneDNN lays weights out for; that layout serves any number of rows
 INT8_ZERO_POINT = 128  # activations are unsigned in oneDNN's fast products
 INT8_MAX = 127
@@ -357,6 +357,7 @@ def run_layer(
             step_h.copy_(output)
             if trace is not None:
                 trace.gates[t], trace.cells[t], trace.cell_tanhs[t] = gates, cell.clone(), cell_tanh
+        del sums, step_sums  # before the next chunk's take as much again
     return outputs, new_h.to(h.dtype), new_c.to(c.dtype)
 
 
