@@ -1,21 +1,32 @@
 import json
 import math
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import torch
+from bilm_tf_run import (
+    RUN_ROWS,
+    RUN_WINDOW,
+    Philox,
+    draw_initial_values,
+    read_in_its_order,
+    replay_dropout,
+)
 from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
+from convert.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.pretraining.evaluation import evaluate_stream
+from hf_elmo.pretraining import losses
+from hf_elmo.pretraining.evaluation import Perplexity, evaluate_stream
 from hf_elmo.pretraining.language_model import WindowedLanguageModel
 from hf_elmo.pretraining.models import create_model
 from hf_elmo.pretraining.streams import SentenceStream, WindowCollator, WindowStream
-from hf_elmo.pretraining.text import Text, read_files
+from hf_elmo.pretraining.text import read_files
 from hf_elmo.pretraining.trainer import ElmoTrainer
 from hf_elmo.pretraining.vocabulary import TargetVocabulary
 
@@ -297,61 +308,88 @@ def test_evaluation_without_text_is_an_error(tmp_path: Path, tiny_config: ElmoCo
         make_trainer(tmp_path, tiny_config).evaluate()
 
 
-def read_by_files(paths: list[Path]) -> Text:
-    """Read file after file in a random order, each shuffled, as bilm-tf does (bilm/data.py)."""
+def train_from_the_start_of_bilm_tf(shared: Path, output: Path, seed: int) -> Perplexity:
+    """Train as bilm-tf's run did, from its weights and over its sentences in its order.
 
-    def read(rng: Random | None) -> Iterator[list[str]]:
-        assert rng is not None
-        for path in rng.sample(paths, len(paths)):
-            lines = path.read_text("utf-8").splitlines()
-            yield from (line.split() for line in rng.sample(lines, len(lines)))
+    Args:
+        shared: The folder of old models.
+        output: Folder for Trainer.
+        seed: Seed of the dropout and the negatives.
+    """
+    folder = shared / "oracle" / "tf_checkpoints" / "train_tiny"
+    vocabulary = TargetVocabulary.from_file(folder / "vocab.txt")
+    model, tokenizer = create_model(ElmoConfig(**TRAIN_TINY), vocabulary)
+    model.load_state_dict(model.state_dict() | draw_initial_values(len(vocabulary)))
+    forward, backward = read_in_its_order(folder / "train")
+    trainer = ElmoTrainer(
+        WindowedLanguageModel(model, num_negatives=128, seed=seed),
+        TrainingArguments(
+            str(output),
+            max_steps=660,  # 4 epochs of 26,540 tokens
+            per_device_train_batch_size=RUN_ROWS,
+            optim="adagrad",
+            learning_rate=0.2,
+            lr_scheduler_type="constant",
+            max_grad_norm=10.0,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            ignore_data_skip=True,
+            use_cpu=True,
+            seed=seed,
+        ),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        stream=WindowStream(
+            SentenceStream(forward),
+            SentenceStream(backward),
+            vocabulary,
+            num_rows=RUN_ROWS,
+            window=RUN_WINDOW,
+        ),
+    )
+    trainer.train()
+    heldout = read_files([folder / "heldout.txt"])
+    return evaluate_stream(model.eval(), tokenizer, vocabulary, heldout, batch_size=RUN_ROWS)
 
-    return read
+
+def test_the_start_of_bilm_tf_is_the_one_that_its_checkpoint_shows(shared: Path) -> None:
+    folder = shared / "oracle" / "tf_checkpoints" / "train_tiny" / "ckpt"
+    variables = read_variables(folder / "model.ckpt-660")
+    is_untouched = (variables["lm/char_embed/Adagrad"].read() == 1).all(axis=1)
+    start = draw_initial_values(2124)["elmo.token_encoder.char_embedding.weight"].numpy()[1:]
+
+    assert is_untouched.sum() == 158
+    assert (start == variables["lm/char_embed"].read())[is_untouched].all()
+
+
+@pytest.mark.slow
+def test_training_repeats_the_run_of_bilm_tf(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplers = cycle([Philox(2150), Philox(2150 + 146)])  # of the forward and the backward loss
+    monkeypatch.setattr(
+        losses, "draw_log_uniform", lambda *args: next(samplers).draw_log_uniform(*args)
+    )
+    monkeypatch.setattr(torch.nn.functional, "dropout", replay_dropout())
+
+    perplexity = train_from_the_start_of_bilm_tf(shared, tmp_path, seed=0)
+
+    # Rounding grows over 660 steps.
+    assert perplexity.average == pytest.approx(BILM_TF_PERPLEXITY, rel=0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.xfail(
-    reason="bilm-tf's perplexity is of one seed; ours are mostly 104 to 113, by the order of the "
-    "files and the seed, their mean, without a seed at 223, 108: 5 % above instead of 3 %"
+    reason="Not yet run to its end: seeds 0 and 1 gave 107.0 and 106.5; 8 runs of a plain copy of "
+    "bilm-tf's graph gave 103.3 to 106.6, mean 104.5"
 )
 def test_training_is_as_good_as_with_bilm_tf(shared: Path, tmp_path: Path) -> None:
-    folder = shared / "oracle" / "tf_checkpoints" / "train_tiny"
-    vocabulary = TargetVocabulary.from_file(folder / "vocab.txt")
-    train = read_by_files(sorted(folder.glob("train/*.txt")))
-    heldout = read_files([folder / "heldout.txt"])
-    perplexities = []
-    for seed in range(5):
-        set_seed(seed)
-        model, tokenizer = create_model(ElmoConfig(**TRAIN_TINY), vocabulary)
-        trainer = ElmoTrainer(
-            WindowedLanguageModel(model, num_negatives=128, seed=seed),
-            TrainingArguments(
-                str(tmp_path),
-                max_steps=660,  # 4 epochs of 26,540 tokens
-                per_device_train_batch_size=16,
-                optim="adagrad",
-                learning_rate=0.2,
-                lr_scheduler_type="constant",
-                max_grad_norm=10.0,
-                save_strategy="no",
-                report_to=[],
-                disable_tqdm=True,
-                ignore_data_skip=True,
-                use_cpu=True,
-                seed=seed,
-            ),
-            tokenizer=tokenizer,
-            vocabulary=vocabulary,
-            stream=WindowStream(
-                SentenceStream(train, seed=f"{seed} forward"),
-                SentenceStream(train, seed=f"{seed} backward"),
-                vocabulary,
-                num_rows=16,
-                window=10,
-            ),
-        )
-        trainer.train()
-        result = evaluate_stream(model.eval(), tokenizer, vocabulary, heldout, batch_size=16)
-        perplexities.append(result.average)
+    # "From the same start on the same text": only dropout and negatives differ. From other weights,
+    # with the files in other orders, a plain copy of bilm-tf's graph gives 99.8 to 123.6 (64 runs),
+    # so that the mean of five would say little about the training.
+    perplexities = [
+        train_from_the_start_of_bilm_tf(shared, tmp_path, seed).average for seed in range(5)
+    ]
 
     assert sum(perplexities) / 5 <= 1.03 * BILM_TF_PERPLEXITY
