@@ -169,7 +169,9 @@ def test_mistakes_are_told_without_a_traceback(
     folder: Path, trained: Path, tiny_folder: Path
 ) -> None:
     text = folder / "text.txt"
+    (folder / "empty.txt").touch()
 
+    assert "No sentence in" in fail("score", folder / "empty.txt", "--model", trained)
     assert "either --train or --dataset" in fail("pretrain", "--output", folder / "x")
     assert "Expected --valid with" in fail(*pretrain_arguments(folder, "x"), "--patience", 1)
     assert "holds checkpoints: --resume" in fail(*pretrain_arguments(folder, "model"))

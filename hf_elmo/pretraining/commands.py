@@ -42,6 +42,7 @@ ADAM_BETA2 = (
 )
 
 Preset = Literal["mini", "small", "medium", "original"]
+Optimizer = Literal["adamw", "adagrad"]
 Files = Annotated[
     list[str],
     typer.Argument(
@@ -144,7 +145,7 @@ def pretrain(
         int, typer.Option(help="Of the sampled softmax; 0 = the full softmax.", min=0)
     ] = 8192,
     optimizer: Annotated[
-        Literal["adamw", "adagrad"],
+        Optimizer,
         typer.Option(help="AdamW with warm-up and cosine decay, or bilm-tf's Adagrad."),
     ] = "adamw",
     learning_rate: Annotated[
@@ -209,46 +210,26 @@ def pretrain(
         per_device_train_batch_size=batch_size,
         per_device_eval_batch_size=batch_size,
         gradient_accumulation_steps=accumulate,
-        optim="adagrad" if optimizer == "adagrad" else "adamw_torch_fused",
-        learning_rate=learning_rate or (0.2 if optimizer == "adagrad" else 1e-3),
-        lr_scheduler_type="constant" if optimizer == "adagrad" else "cosine",
-        warmup_steps=0 if optimizer == "adagrad" else warmup_steps,
-        weight_decay=weight_decay,
-        adam_beta2=ADAM_BETA2,
         max_grad_norm=max_grad_norm,
         bf16=bfloat16,
-        eval_strategy="no" if heldout is None else "steps",
-        eval_steps=evaluate_every,
-        save_steps=save_every if heldout is None else evaluate_every,
-        save_total_limit=keep,
-        load_best_model_at_end=heldout is not None,
-        metric_for_best_model=None if heldout is None else "eval_perplexity",
-        greater_is_better=False,
         logging_steps=log_every,
         report_to=["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
         ddp_find_unused_parameters=False,
         ignore_data_skip=True,  # the stream knows its position
         seed=seed,
         use_cpu=cpu,
+        **_optimizer_arguments(optimizer, learning_rate, warmup_steps, weight_decay),
+        **_checkpoint_arguments(heldout, evaluate_every, save_every, keep),
     )
-    num_rows = batch_size * arguments.world_size
     if max_steps is None:
-        per_step = num_rows * window * accumulate
+        per_step = batch_size * arguments.world_size * window * accumulate
         arguments.max_steps = max(1, math.ceil(epochs * _count_targets(text) / per_step))
-    first = batch_size * arguments.process_index
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),
         arguments,
         tokenizer=tokenizer,
         vocabulary=words,
-        stream=WindowStream(
-            SentenceStream(text, seed=f"{seed} forward"),
-            SentenceStream(text, seed=f"{seed} backward"),
-            words,
-            num_rows=num_rows,
-            window=window,
-            rows=range(first, first + batch_size),
-        ),
+        stream=_stream_windows(text, words, arguments, window),
         heldout=heldout,
         max_hours=max_hours,
         callbacks=[EarlyStoppingCallback(patience)] if patience else [],
@@ -301,6 +282,59 @@ def _choose_model(
 
 def _count_targets(text: Text) -> int:
     return sum(len(words) + NUM_BOUNDARIES for words in text(None))
+
+
+def _optimizer_arguments(
+    optimizer: Optimizer, learning_rate: float | None, warmup_steps: int, weight_decay: float
+) -> dict[str, Any]:
+    """Give `TrainingArguments` the optimiser and its learning rate: bilm-tf's is constant."""
+    choice: dict[str, Any] = {"weight_decay": weight_decay, "adam_beta2": ADAM_BETA2}
+    if optimizer == "adagrad":
+        return choice | {
+            "optim": "adagrad",
+            "learning_rate": learning_rate or 0.2,
+            "lr_scheduler_type": "constant",
+            "warmup_steps": 0,
+        }
+    return choice | {
+        "optim": "adamw_torch_fused",
+        "learning_rate": learning_rate or 1e-3,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": warmup_steps,
+    }
+
+
+def _checkpoint_arguments(
+    heldout: Text | None, evaluate_every: int, save_every: int, keep: int
+) -> dict[str, Any]:
+    """Tell `TrainingArguments` when to save; with held-out text, also to keep the best."""
+    if heldout is None:
+        return {"save_steps": save_every, "save_total_limit": keep}
+    return {
+        "eval_strategy": "steps",
+        "eval_steps": evaluate_every,
+        "save_steps": evaluate_every,  # each checkpoint has a perplexity
+        "save_total_limit": keep,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "eval_perplexity",
+        "greater_is_better": False,
+    }
+
+
+def _stream_windows(
+    text: Text, words: TargetVocabulary, arguments: TrainingArguments, window: int
+) -> WindowStream:
+    """Stream the windows of this process's rows, in an order that the seed decides."""
+    batch_size = arguments.per_device_train_batch_size
+    first = batch_size * arguments.process_index
+    return WindowStream(
+        SentenceStream(text, seed=f"{arguments.seed} forward"),
+        SentenceStream(text, seed=f"{arguments.seed} backward"),
+        words,
+        num_rows=batch_size * arguments.world_size,
+        window=window,
+        rows=range(first, first + batch_size),
+    )
 
 
 def evaluate(
@@ -357,6 +391,7 @@ def score(
     pseudo-perplexity, exp of the mean of the last, its sign turned.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     loaded = load_language_model(resolve_name(model))
+    number = -1
     for number, scores in enumerate(score_sentences(read_files(files)(None), *loaded)):
         nothing = torch.full((len(scores.words),), math.nan)
         columns = [
@@ -368,6 +403,8 @@ def score(
         typer.echo(f"# sentence {number}\t{sums}\t{scores.pseudo_perplexity:.4f}")
         for word, *values in zip(scores.words, *(c.tolist() for c in columns), strict=True):
             typer.echo("\t".join([word, *(f"{value:.4f}" for value in values)]))
+    if number < 0:
+        raise typer.BadParameter(f"No sentence in {', '.join(files)}.")
 
 
 def substitutes(
