@@ -134,8 +134,8 @@ def _load(kind: type[Any], name: str, **options: Any) -> Any:
         return kind.from_pretrained(resolve_name(name), **options)
     except OSError as error:
         raise ValueError(
-            f"Could not load {name!r}, a folder, a name on the Hugging Face Hub or {BUNDLED_NAME}, the "
-            f"model of this package: {error}"
+            f"Could not load {name!r}, which may be a folder, a name on the Hugging Face Hub or "
+            f"{BUNDLED_NAME!r}: {error}"
         ) from error
 
 
