@@ -17,6 +17,7 @@ from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
 from spacy.util import load_config, minibatch, registry
 from thinc.api import Optimizer
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 NUM_DOCS = 400
@@ -58,6 +59,7 @@ def main(
     tasks: Annotated[str, typer.Option(help="Only these.")] = ",".join(TASKS),
 ) -> None:
     """Time epochs without ELMo, with it, and without the cache of its layers."""
+    threadpool_limits(1)  # of NumPy; PyTorch has its own
     torch.set_num_threads(1)
     lines = [
         "| task | without, s | with, first epoch | later | not cached | later / without |",
