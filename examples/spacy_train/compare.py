@@ -102,12 +102,12 @@ def train(run: Run, corpus: Path, output: Path, settings: Sequence[str]) -> None
     """Run `spacy train` in a process with one thread, evaluate, and keep the result."""
     folder = output / "runs" / run.name
     result = folder / "result.json"
-    if result.is_file():
+    if result.is_file() and json.loads(result.read_text())["settings"] == list(settings):
         return
     folder.mkdir(parents=True, exist_ok=True)
     files = corpus / run.task
     config = HERE / "configs" / f"{TASKS[run.task].config}{VARIANTS[run.variant]}.cfg"
-    train_path = cut_corpus(files / "train.spacy", run.share, output / "shares" / run.task)
+    train_path = files / "train.spacy" if run.share == 1 else find_cut(output, run.share)
     command = [
         *(sys.executable, "-m", "spacy", "train", str(config), "--output", str(folder)),
         *("--paths.train", str(train_path), "--paths.dev", str(files / "dev.spacy")),
@@ -122,22 +122,29 @@ def train(run: Run, corpus: Path, output: Path, settings: Sequence[str]) -> None
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         test = files / "test.spacy"
         scores = pool.submit(evaluate, run.task, folder / "model-best", test).result()
-    scores |= {"cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kib": usage.ru_maxrss}
+    scores |= {
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_kib": usage.ru_maxrss,
+        "settings": list(settings),
+    }
     part = result.with_suffix(".part")
     part.write_text(json.dumps(scores))
     part.replace(result)
 
 
-def cut_corpus(path: Path, share: float, folder: Path) -> Path:
-    """Take a share of the docs; a smaller share is a part of each larger one."""
-    if share == 1:
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
-    cut = folder / f"{share:g}.spacy"
+def cut_corpus(path: Path, output: Path) -> None:
+    """Write shares of the docs; a smaller share is a part of each larger one."""
     docs = list(DocBin().from_disk(path).get_docs(spacy.blank("en").vocab))
     random.Random(0).shuffle(docs)
-    DocBin(docs=docs[: round(share * len(docs))], store_user_data=True).to_disk(cut)
-    return cut
+    for share in SHARES[:-1]:
+        cut = find_cut(output, share)
+        cut.parent.mkdir(parents=True, exist_ok=True)
+        DocBin(docs=docs[: round(share * len(docs))], store_user_data=True).to_disk(cut)
+
+
+def find_cut(output: Path, share: float) -> Path:
+    """Give the place of a share of the curve's training data."""
+    return output / "shares" / CURVE_TASK / f"{share:g}.spacy"
 
 
 def evaluate(task: str, pipeline: Path, test: Path) -> dict[str, Any]:
@@ -295,6 +302,7 @@ def main(
     runs = [Run(t, v, s) for s in range(seeds) for t in names for v in VARIANTS]
     if curve:
         runs += [Run(CURVE_TASK, v, 0, share) for share in SHARES for v in VARIANTS]
+        cut_corpus(corpus / CURVE_TASK / "train.spacy", output)  # once, before two need it
     runs = list(dict.fromkeys(runs))
     os.environ["OMP_NUM_THREADS"] = "1"
     train_one = partial(train, corpus=corpus, output=output, settings=settings.split())
