@@ -482,6 +482,7 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
     ready = threading.Barrier(number + 1)
 
     def set_up() -> None:
+        torch.get_num_threads()  # or the first operation would set it anew
         torch.set_num_threads(max(1, threads // number))
         ready.wait()
 
