@@ -7,7 +7,7 @@ rows are sorted by length, so that the rows alive at a step are always the first
 
 What takes the time is `h @ W_h^T`, step by step, with a handful of rows. Four things make it fast:
 weights laid out once for oneDNN (`pack_weight`); every product that need not wait for its step done
-for many steps at once; elementwise work in place; a thread a direction.
+for many steps at once; elementwise work in place; long steps in a thread a direction.
 """
 
 import contextlib
@@ -34,6 +34,9 @@ INT8_ZERO_POINT = 128  # activations are unsigned in oneDNN's fast products
 INT8_MAX = 127
 TINY = torch.finfo(torch.float32).tiny  # so that rows of zeros have a scale
 FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it spares
+# Multiplications of a step, from which on a thread for each direction pays: in shorter ones, the
+# threads wait for each other between their operations, for Python's lock.
+LONG_STEP = 2**24
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 Quantization = Literal["int8"] | None
@@ -169,14 +172,6 @@ def multiply_int8(x: Tensor, weight: Int8Weight, added: Tensor | None) -> Tensor
     return product.to(x.dtype)
 
 
-def multiply_once(x: Tensor, weight: Tensor) -> Tensor:
-    """Compute `x @ weight^T` with a weight that only this product needs, without autograd.
-
-    In float32 packing pays even so; products in bfloat16 go to oneDNN by themselves.
-    """
-    return multiply(x, pack_weight(weight) if x.dtype == torch.float32 else weight)
-
-
 # ---------------------------------------------------------------------------------------------
 # One layer of one direction, forth and back
 # ---------------------------------------------------------------------------------------------
@@ -189,6 +184,7 @@ class Plan(NamedTuple):
     batch_sizes: list[int]
     reverse: bool
     dtype: torch.dtype  # of the products
+    quantization: Quantization = None  # of the products
 
     @property
     def wide_dtype(self) -> torch.dtype:
@@ -199,6 +195,18 @@ class Plan(NamedTuple):
     def times(self) -> range:
         """The time steps in the order in which they are run."""
         return range(len(self.batch_sizes))[:: -1 if self.reverse else 1]
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether products have less than the precision of elementwise work."""
+        return self.dtype != self.wide_dtype or self.quantization is not None
+
+    @property
+    def has_long_steps(self) -> bool:
+        """Whether a step's product takes long enough for a thread for each direction to pay."""
+        rows = sum(self.batch_sizes) / len(self.batch_sizes)
+        multiplications = rows * 4 * self.config.cell_size * self.config.projection_size
+        return multiplications >= LONG_STEP * (4 if self.is_reduced else 1)
 
     def chunks(self) -> Iterator[range]:
         """Cut `times` into ranges of about `MAX_CHUNK_STEPS` rows."""
@@ -289,17 +297,17 @@ def tanh(x: Tensor) -> Tensor:
 def activate_roughly(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
     """Do what `activate` does with `tanh(x) = 2 * sigmoid(2 * x) - 1`, the fastest on a CPU.
 
-    The errors of its cancellation, 1e-7, would double those of states in float32. j is left as
-    `sigmoid(2 * j)`, and so is the tanh of the cell: there is no gradient of this.
+    The errors of its cancellation, 1e-7, would double those of states in float32.
     """
     i, f, o, j = gates.chunk(4, dim=1)
     j.mul_(2)
     gates.sigmoid_()
-    cell.mul_(f).sub_(i).addcmul_(i, j, value=2)
+    j.mul_(2).sub_(1)
+    cell.mul_(f).addcmul_(i, j)
     if cell_clip is not None:
         cell.clamp_(-cell_clip, cell_clip)
-    sigmoid = torch.mul(cell, 2).sigmoid_()
-    return o.neg().addcmul_(o, sigmoid, value=2), sigmoid
+    cell_tanh = torch.mul(cell, 2).sigmoid_().mul_(2).sub_(1)
+    return o * cell_tanh, cell_tanh
 
 
 @functools.cache
@@ -340,8 +348,8 @@ def run_layer(
     new_h, new_c = h.to(dtype, copy=True), c.to(wide, copy=True)
     outputs = torch.empty_like(inputs, dtype=dtype)
     input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
-    is_reduced = dtype != wide or isinstance(weights.state_weight, Int8Weight)
-    activate_step = choose_activation(inputs.device.type, is_reduced and trace is None)
+    is_rough = plan.is_reduced or trace is not None
+    activate_step = choose_activation(inputs.device.type, is_rough)
     step_h, cell = new_h[:0], new_c[:0]
     for times in plan.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(dtype)
@@ -431,39 +439,35 @@ def run_layer_backward(
             step_projected.copy_(grad)
             step_hidden.copy_(o * cell_tanh)
             grad = multiply(step_projected, projection_weight).to(wide)
-        # The local derivatives first, then the gradients that come into them.
         wide_sums = step_sums if sums.dtype == wide else scratch[: sizes[t]]
         of_i, of_f, of_o, of_j = wide_sums.chunk(4, dim=1)
-        aten.sigmoid_backward.grad_input(j, i, grad_input=of_i)
-        aten.sigmoid_backward.grad_input(cells_before[t], f, grad_input=of_f)
-        aten.sigmoid_backward.grad_input(cell_tanh, o, grad_input=of_o)
-        aten.tanh_backward.grad_input(i, j, grad_input=of_j)
         grad_cell.addcmul_(grad, aten.tanh_backward(o, cell_tanh))
         if config.cell_clip is not None:
             bound = config.cell_clip
             aten.hardtanh_backward.grad_input(
                 grad_cell, trace.cells[t], -bound, bound, grad_input=grad_cell
             )
-        of_o.mul_(grad)
-        for of_gate in (of_i, of_f, of_j):
-            of_gate.mul_(grad_cell)
+        torch.mul(grad_cell, j, out=of_i)
+        torch.mul(grad_cell, cells_before[t], out=of_f)
+        torch.mul(grad, cell_tanh, out=of_o)
+        torch.mul(grad_cell, i, out=of_j)
+        of_ifo, ifo = (x[:, : 3 * config.cell_size] for x in (wide_sums, trace.gates[t]))
+        aten.sigmoid_backward.grad_input(of_ifo, ifo, grad_input=of_ifo)
+        aten.tanh_backward.grad_input(of_j, j, grad_input=of_j)
         grad_cell.mul_(f)
         if wide_sums is not step_sums:
             step_sums.copy_(wide_sums)
         grad_h[: sizes[t]] = multiply(step_sums, state_weight)
     h_before = torch.cat(states_before(steps[1], h.to(plan.dtype), plan))
     kernel_inputs = torch.cat([inputs.to(plan.dtype), h_before], dim=1)
-    grad_kernel = multiply_once(sums.t(), kernel_inputs.t())
-    grad_projection = None
-    if projection_weight is not None:
-        grad_projection = multiply_once(hidden.t(), projected.t()).t()
+    grad_kernel = sums.t() @ kernel_inputs
     return (
-        multiply_once(sums, weights.input_weight.to(plan.dtype).t()),
+        sums @ weights.input_weight.to(plan.dtype),
         grad_h,
         grad_c,
         *grad_kernel.chunk(2, dim=1),
-        sums.sum(0),
-        grad_projection,
+        (sums.new_ones(1, len(sums)) @ sums)[0],  # in bfloat16, twice as fast as a sum
+        None if projection_weight is None else projected.t() @ hidden,
     )
 
 
@@ -494,10 +498,10 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
     return pool
 
 
-def run_at_once(function: Callable[[int], Any], number: int, device: str) -> list[Any]:
-    """Call a function of 0, 1, .. `number - 1`, each in a thread of its own, without autograd.
+def run_directions(function: Callable[[int], Any], plans: Sequence[Plan], device: str) -> list[Any]:
+    """Call a function of the number of each plan, in a thread each if that pays, without autograd.
 
-    Two threads that each run one direction need not wait for each other at every operation, as
+    Threads that each run one direction need not wait for each other at every operation, as
     PyTorch's threads must, and small operations, which PyTorch does not divide, run side by side.
     """
 
@@ -508,8 +512,8 @@ def run_at_once(function: Callable[[int], Any], number: int, device: str) -> lis
         with torch.no_grad(), autocast:  # in this thread: it has settings of its own
             return function(index)
 
-    threads = torch.get_num_threads()
-    if number == 1 or threads == 1 or device != "cpu":
+    threads, number = torch.get_num_threads(), len(plans)
+    if number == 1 or threads == 1 or device != "cpu" or not plans[0].has_long_steps:
         return [call(index) for index in range(number)]
     return list(start_threads(os.getpid(), number, threads).map(call, range(number)))
 
@@ -534,7 +538,7 @@ class _Recurrence(torch.autograd.Function):
             packed = pack_weights(Weights(*weights), plan.config, plan.dtype)
             return run_layer(plan, inputs, h, c, packed, traces[index])
 
-        results = run_at_once(run, len(plans), tensors[0].device.type)
+        results = run_directions(run, plans, tensors[0].device.type)
         saved = [step for trace in traces for steps in trace for step in steps]
         ctx.plans = plans
         ctx.save_for_backward(*tensors, *(result[0] for result in results), *saved)
@@ -563,7 +567,7 @@ class _Recurrence(torch.autograd.Function):
                 direction_grads[index],
             )
 
-        results = run_at_once(run, number, grads[0].device.type)
+        results = run_directions(run, ctx.plans, grads[0].device.type)
         return None, *(value for result in results for value in result)
 
 
@@ -605,8 +609,8 @@ class ElmoLstm(GradientCheckpointingLayer):
         """Give the four weights."""
         return Weights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
-    def pack(self, dtype: torch.dtype) -> PackedWeights:
-        """Pack the weights for products in a dtype, or give those of the last time, if unchanged.
+    def pack(self, dtype: torch.dtype, quantization: Quantization = None) -> PackedWeights:
+        """Pack the weights for products, or give those of the last time, if unchanged.
 
         Unchanged: the same memory, not written to since. Only writing through `weight.data` goes
         unseen; so nothing is kept of weights in training, and `train()`, `eval()` and loading begin
@@ -614,7 +618,6 @@ class ElmoLstm(GradientCheckpointingLayer):
         """
         weights = [weight for weight in self.weights() if weight is not None]
         marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
-        quantization = None if self.training else self.quantization
         key = (dtype, quantization, *marks)
         kept = self._packed
         if kept is None or kept[0] != key:
@@ -676,22 +679,29 @@ def run_layers(
     device, dtype = inputs[0].device.type, inputs[0].dtype
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-    plans = [Plan(layer.config, list(batch_sizes), reverse, dtype) for layer, reverse in pairs]
     tensors = [
         tensor
         for layer, x, state in zip(layers, inputs, states, strict=True)
         for tensor in (x, *state, *layer.weights())
     ]
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+    has_gradient = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
+    quantization = None if has_gradient or layers[0].training else layers[0].quantization
+    plans = [
+        Plan(layer.config, list(batch_sizes), reverse, dtype, quantization)
+        for layer, reverse in pairs
+    ]
+    if has_gradient:
         outputs = _Recurrence.apply(plans, *tensors)  # type: ignore[no-untyped-call]  # torch's own
         results = split_evenly(outputs, len(plans))
     else:
 
         def run(index: int) -> tuple[Tensor, ...]:
-            weights = layers[index].pack(dtype)
+            weights = layers[index].pack(dtype, quantization)
             return run_layer(plans[index], inputs[index], *states[index], weights)
 
-        results = run_at_once(run, len(plans), device)
+        results = run_directions(run, plans, device)
     return [(output, (h, c)) for output, h, c in results]
 
 

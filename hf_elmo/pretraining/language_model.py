@@ -1,13 +1,12 @@
 """The biLM over successive windows of text, as training and bilm-tf's evaluation run it."""
 
 import random
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hf_elmo.modeling_elmo import WORDS_PER_CHUNK, ElmoForPreTraining, ElmoState
+from hf_elmo.modeling_elmo import ElmoForPreTraining, ElmoState
 from hf_elmo.recurrence import State, run_stacks
 
 from .losses import full_softmax_losses, sampled_softmax_losses
@@ -90,7 +89,8 @@ class WindowedLanguageModel(nn.Module):
         """
         bilm = self.model.elmo
         window, batch = forward_inputs.shape
-        table = torch.cat([bilm.encode_boundaries(), self._encode(input_ids, word_input_ids)])
+        words = bilm.token_encoder(input_ids, word_input_ids)
+        table = torch.cat([bilm.encode_boundaries(), words])
         state = self._zero_state(batch) if self.state is None else self.state
         stacks, states, inputs = [bilm.forward_lstm], [state.forward], [forward_inputs]
         if state.backward is not None:
@@ -102,19 +102,6 @@ class WindowedLanguageModel(nn.Module):
         new_states = [_detach(new) for _, new in outputs]
         self.state = ElmoState(new_states[0], new_states[1] if len(new_states) > 1 else None)
         return [layers[-1].view(window, batch, -1) for layers, _ in outputs]
-
-    def _encode(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-        """Encode words that are already distinct, in chunks that a cache holds."""
-        encoder = self.model.elmo.token_encoder
-        num_words = len(cast(Tensor, word_input_ids if input_ids is None else input_ids))
-        chunks = [
-            encoder(
-                None if input_ids is None else input_ids[start : start + WORDS_PER_CHUNK],
-                None if word_input_ids is None else word_input_ids[start : start + WORDS_PER_CHUNK],
-            )
-            for start in range(0, num_words, WORDS_PER_CHUNK)
-        ]
-        return torch.cat(chunks) if chunks else self.model.softmax.weight[:0]
 
     def _zero_state(self, batch: int) -> ElmoState:
         config, weight = self.model.config, self.model.softmax.weight

@@ -6,13 +6,13 @@ python tests/benchmarks/inference.py --sizes original --batch-sizes 8,32
 import copy
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,13 @@ from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed_layers
-from hf_elmo.recurrence import Int8Weight, Quantization, multiply_int8, pack_int8_weight
+from hf_elmo.recurrence import (
+    Int8Weight,
+    Quantization,
+    multiply_int8,
+    pack_int8_weight,
+    start_threads,
+)
 
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 SIZES: dict[str, dict[str, Any]] = {
@@ -211,9 +217,8 @@ class Products:
             self.run(direction)
 
     def run_at_once(self) -> None:
-        threads = max(torch.get_num_threads() // 2, 1)
-        with ThreadPoolExecutor(2, initializer=lambda: torch.set_num_threads(threads)) as pool:
-            list(pool.map(self.run, range(2)))
+        pool = start_threads(os.getpid(), 2, torch.get_num_threads())  # those of the recurrence
+        list(pool.map(self.run, range(2)))
 
 
 def measure(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import itertools
 import resource
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from random import Random
@@ -25,7 +26,8 @@ from hf_elmo.pretraining.vocabulary import TargetVocabulary
 from hf_elmo.recurrence import lstm_step
 
 VOCABULARY_SIZE = 18_879
-NUM_STEPS = 8  # training steps of a measurement; the fastest counts, as others use the machine too
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+WARM_UP = 2  # training steps before those that count
 
 
 def main(
@@ -33,6 +35,7 @@ def main(
     batch_size: Annotated[int, typer.Option(help="Rows.")] = 64,
     window: Annotated[int, typer.Option(help="Time steps.")] = 20,
     negatives: Annotated[int, typer.Option(help="Of the sampled softmax.")] = 1024,
+    repeats: Annotated[int, typer.Option(help="Steps of each, in turn; the median counts.")] = 15,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = 2,
     clock: Annotated[
         Literal["wall", "cpu"],
@@ -47,36 +50,39 @@ def main(
     torch.set_num_threads(threads)
     words = [f"w{number:x}" for number in range(4 * VOCABULARY_SIZE)]
     vocabulary = TargetVocabulary(["<S>", "</S>", "<UNK>", *words[: VOCABULARY_SIZE - 3]])
-    now = time.perf_counter if clock == "wall" else time.process_time
     torch.manual_seed(0)
     model = ElmoForPreTraining(ElmoConfig(**PRESETS[preset], vocab_size=len(vocabulary)))
     streams = (SentenceStream(make_text(words, seed)) for seed in (0, 1))
     stream = WindowStream(*streams, vocabulary, num_rows=batch_size, window=window)
     windows = map(WindowCollator(ElmoTokenizer()), stream)
-    batches = list(itertools.islice(windows, NUM_STEPS))
+    batches = list(itertools.islice(windows, WARM_UP + repeats))
+    trainers = {name: Steps(model, negatives, dtype) for name, dtype in DTYPES.items()}
+    for steps in trainers.values():
+        steps.train(batches[0])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # of ours, not the plain one
 
-    def measure(bfloat16: bool) -> float:
-        runner = WindowedLanguageModel(model, num_negatives=negatives).train()
-        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-        return batch_size * window / min(train(runner, optimizer, batches, bfloat16, now))
+    plain = Steps(model, negatives, torch.float32)
 
-    with (
-        patch.object(language_model, "run_stacks", run_plainly),
-        patch.object(language_model, "sampled_softmax_losses", sample_plainly),
-    ):
-        plain = measure(bfloat16=False)
-    rates = {"plain loop, float32": plain}
-    for name, bfloat16 in (("float32", False), ("bfloat16", True)):
-        rates[name] = measure(bfloat16)
-        rates[f"products, {name}"] = measure_products(
-            model.config, batch_size, window, bfloat16, now
-        )
+    def train_plainly(batch: dict[str, Tensor]) -> None:
+        with (
+            patch.object(language_model, "run_stacks", run_plainly),
+            patch.object(language_model, "sampled_softmax_losses", sample_plainly),
+        ):
+            plain.train(batch)
+
+    contenders: dict[str, Callable[[dict[str, Tensor]], object]] = {"plain loop": train_plainly}
+    for name, dtype in DTYPES.items():
+        products = make_products(model.config, batch_size, window, dtype)
+        contenders |= {name: trainers[name].train, f"products, {name}": products}
+    seconds = measure(
+        contenders, batches, time.perf_counter if clock == "wall" else time.process_time
+    )
+    rates = {name: batch_size * window / time for name, time in seconds.items()}
     typer.echo(f"{'':22}{'words/s':>10}{'x plain':>10}{'of products':>14}")
     for name, rate in rates.items():
         share = rates.get(f"products, {name}")
         percent = "" if share is None else f"{rate / share:.0%}"
-        typer.echo(f"{name:22}{rate:>10,.0f}{rate / plain:>10.2f}{percent:>14}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        typer.echo(f"{name:22}{rate:>10,.0f}{rate / rates['plain loop']:>10.2f}{percent:>14}")
     typer.echo(f"peak memory {peak:.2f} GiB, {model.num_parameters():,} weights")
 
 
@@ -91,23 +97,37 @@ def make_text(words: list[str], seed: int) -> Text:
     return read
 
 
-def train(
-    runner: WindowedLanguageModel,
-    optimizer: torch.optim.Optimizer,
-    batches: list[dict[str, Tensor]],
-    bfloat16: bool,
-    now: Callable[[], float],
-) -> Iterator[float]:
-    """Train a step on each batch; yield its seconds."""
-    for batch in batches:
-        start = now()
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-            losses = [loss.mean() for loss in runner(**batch) if loss is not None]
+class Steps:
+    """Training steps of a model, with a state and an optimiser of their own."""
+
+    def __init__(self, model: ElmoForPreTraining, num_negatives: int, dtype: torch.dtype) -> None:
+        self.runner = WindowedLanguageModel(model, num_negatives=num_negatives).train()
+        self.optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        self.dtype = dtype
+
+    def train(self, batch: dict[str, Tensor]) -> None:
+        """Train a step on a batch."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            losses = [loss.mean() for loss in self.runner(**batch) if loss is not None]
         torch.stack(losses).mean().backward()
-        torch.nn.utils.clip_grad_norm_(runner.parameters(), 10.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        yield now() - start
+        torch.nn.utils.clip_grad_norm_(self.runner.parameters(), 10.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def measure(
+    contenders: dict[str, Callable[[dict[str, Tensor]], object]],
+    batches: list[dict[str, Tensor]],
+    now: Callable[[], float],
+) -> dict[str, float]:
+    """Run all contenders on each batch, in turn; give the median seconds of each."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for batch in batches:
+        for name, run in contenders.items():
+            start = now()
+            run(batch)
+            seconds[name].append(now() - start)
+    return {name: statistics.median(times[WARM_UP:]) for name, times in seconds.items()}
 
 
 def run_plainly(stacks, inputs, batch_sizes, states, reverses):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -152,11 +172,10 @@ def sample_plainly(
     return F.cross_entropy(logits, torch.zeros_like(targets), reduction="none")
 
 
-def measure_products(
-    config: ElmoConfig, batch: int, window: int, bfloat16: bool, now: Callable[[], float]
-) -> float:
-    """Measure the LSTMs' products, forth and back, in words a second."""
-    dtype = torch.bfloat16 if bfloat16 else torch.float32
+def make_products(
+    config: ElmoConfig, batch: int, window: int, dtype: torch.dtype
+) -> Callable[[object], None]:
+    """Make a function that computes the LSTMs' products of a step, forth and back."""
     size, cells = config.projection_size, config.cell_size
     x, gates = torch.randn(batch * window, size).to(dtype), torch.randn(4 * cells, size).to(dtype)
     projection = torch.randn(size, cells).to(dtype)
@@ -165,15 +184,13 @@ def measure_products(
     all_wide = torch.randn(batch * window, 4 * cells).to(dtype)
     all_cell = torch.randn(batch * window, cells).to(dtype)
 
-    def once() -> float:
-        start = now()
-        x @ gates.T, all_wide @ gates, all_wide.T @ x, all_wide.T @ x, x.T @ all_cell
-        for _ in range(window):
-            narrow @ gates.T, wide @ gates, cell @ projection.T, narrow @ projection
-        return now() - start
+    def multiply(_: object) -> None:
+        for _layer in range(config.num_hidden_layers * (2 if config.bidirectional else 1)):
+            x @ gates.T, all_wide @ gates, all_wide.T @ x, all_wide.T @ x, x.T @ all_cell
+            for _time in range(window):
+                narrow @ gates.T, wide @ gates, cell @ projection.T, narrow @ projection
 
-    layers = config.num_hidden_layers * (2 if config.bidirectional else 1)
-    return batch * window / (layers * min(once() for _ in range(NUM_STEPS)))
+    return multiply
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from hf_elmo.recurrence import (
     Plan,
     lstm_step,
     multiply,
-    run_at_once,
+    run_directions,
     run_stacks,
 )
 
@@ -229,8 +229,10 @@ def run_products(stacks: Sequence[ElmoLstmStack], dtype: torch.dtype, batch: Bat
     h = inputs.new_zeros(sizes[0], config.projection_size)
     c = inputs.new_zeros(sizes[0], config.cell_size)
 
+    plans = [Plan(config, sizes, reverse, dtype) for reverse in (False, True)]
+
     def run(index: int) -> None:
-        plan = Plan(config, sizes, index > 0, dtype)
+        plan = plans[index]
         for layer in stacks[index].layers:
             weights: PackedWeights = layer.pack(dtype)
             for times in plan.chunks():
@@ -240,7 +242,7 @@ def run_products(stacks: Sequence[ElmoLstmStack], dtype: torch.dtype, batch: Bat
                     multiply(h[: len(step_sums)], weights.state_weight, added=step_sums)
                     multiply(c[: len(step_sums)], weights.projection_weight)
 
-    run_at_once(run, len(stacks), "cpu")
+    run_directions(run, plans, "cpu")
 
 
 def measure(
