@@ -216,8 +216,8 @@ class ElmoTokenEncoder(nn.Module):
         return self.projection(x) if self.config.use_token_projection else x
 
     def _encode_characters(self, input_ids: Tensor) -> Tensor:
-        x = self.char_embedding(input_ids).transpose(1, 2)  # (words, width, characters)
-        x = torch.cat([layer(x).amax(dim=-1) for layer in self.char_convolutions], dim=-1)
+        x = self.char_embedding(input_ids)  # (words, characters, width)
+        x = torch.cat([_convolve(x, layer).amax(dim=1) for layer in self.char_convolutions], dim=1)
         x = F.relu(x) if self.config.char_activation == "relu" else torch.tanh(x)
         for highway in self.highways:
             x = highway(x)
@@ -231,6 +231,18 @@ class ElmoTokenEncoder(nn.Module):
         used = (input_ids != self.config.char_padding_id).any(dim=0).nonzero()
         longest = int(used[-1]) + 1 if len(used) else 0
         return input_ids[:, : longest + max(width for width, _ in self.config.char_filters or [])]
+
+
+def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
+    """Convolve words `(words, characters, width)` to `(words, positions, filters)`.
+
+    With so few channels, a product of windows is twice as fast to train; without gradients, the
+    order of sums is that of the original programs, as far as a convolution gives it.
+    """
+    if not torch.is_grad_enabled():
+        return layer(x.transpose(1, 2)).transpose(1, 2)
+    windows = x.unfold(1, layer.kernel_size[0], 1).transpose(2, 3).flatten(2)
+    return F.linear(windows, layer.weight.transpose(1, 2).flatten(1), layer.bias)
 
 
 def mix_layers(
