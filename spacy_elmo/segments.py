@@ -2,6 +2,7 @@
 
 from typing import Literal, TypeAlias
 
+import numpy as np
 from spacy.tokens import Doc
 
 SegmentBy: TypeAlias = Literal["auto", "sents", "doc"]
@@ -33,8 +34,10 @@ def find_segments(doc: Doc, segment: SegmentBy, max_length: int | None) -> list[
             "Put a 'sentencizer', 'senter' or 'parser' before 'elmo' (and, for training, name it "
             "in [training] annotating_components), or set segment to 'auto' or 'doc'."
         )
-    spans = doc.sents if has_sents and segment != "doc" else [doc]
-    segments = ([token.i for token in span if not token.is_space] for span in spans)
+    spans = doc.sents if has_sents and segment != "doc" else [doc[:]]
+    words = np.flatnonzero(doc.to_array("IS_SPACE") == 0)
+    ends = np.array([(span.start, span.end) for span in spans]).reshape(-1, 2)
+    segments = (words[start:end].tolist() for start, end in np.searchsorted(words, ends))
     return [
         words[start : start + (max_length or len(words))]
         for words in segments

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,15 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import ElmoConfig, recurrence
-from hf_elmo.recurrence import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
+from hf_elmo.recurrence import (
+    ElmoLstm,
+    ElmoLstmStack,
+    Plan,
+    State,
+    lstm_step,
+    run_directions,
+    run_stacks,
+)
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
 SETTINGS = {
@@ -31,6 +39,23 @@ SETTINGS = {
     "stored forget bias": {"forget_bias": 0.0},
     "one layer": {"num_hidden_layers": 1},
 }
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """PyTorch's two threads, whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=["in turn", "in threads"])
+def directions(
+    request: pytest.FixtureRequest, two_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run directions in each of the two ways."""
+    monkeypatch.setattr(recurrence, "LONG_STEP", 0 if request.param == "in threads" else 2**60)
 
 
 def make_config(**settings: Any) -> ElmoConfig:
@@ -183,6 +208,7 @@ def test_two_windows_with_the_state_carried_equal_one() -> None:
     assert_close(end, last)
 
 
+@pytest.mark.usefixtures("directions")
 def test_directions_run_together_equal_each_alone() -> None:
     config = make_config()
     stacks = [make_stack(config, seed) for seed in (0, 1)]
@@ -258,6 +284,7 @@ def test_gradients_are_those_that_autograd_finds(settings: dict[str, Any], rever
     assert_close(gradients(run_stack, stack, reverse), expected)
 
 
+@pytest.mark.usefixtures("directions")
 def test_gradients_of_directions_run_together_are_those_of_each_alone() -> None:
     config = make_config()
     together = [make_stack(config, seed) for seed in (0, 1)]
@@ -392,9 +419,11 @@ def test_a_used_stack_can_be_copied_and_saved(tmp_path: Path) -> None:
         assert_close(run(other), before, rtol=0, atol=0)
 
 
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_process_runs_what_its_parent_packed() -> None:
+def test_a_forked_process_runs_what_its_parent_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrence, "LONG_STEP", 0)  # PyTorch's own threads do not survive a fork
     config = make_config(projection_size=64, cell_size=256)
     stacks = [make_stack(config, seed) for seed in (0, 1)]
     x, state = make_inputs(config)
@@ -418,22 +447,52 @@ def test_a_forked_process_runs_what_its_parent_packed() -> None:
     assert reader.recv()
 
 
-def test_threads_of_ours_change_no_setting_of_pytorch() -> None:
+@pytest.mark.usefixtures("directions")
+def test_directions_change_no_setting_of_pytorch() -> None:
     config = make_config()
     stacks = [make_stack(config, seed) for seed in (0, 1)]
     x, state = make_inputs(config)
-    before, threads = torch.get_num_threads(), threading.active_count()
-    torch.set_num_threads(2)
-    try:
-        for _ in range(20):
-            with torch.no_grad():
-                run_stacks(stacks, [x, x], BATCH_SIZES, [state, state], [False, True])
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(torch.get_num_threads).result() == 2
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    threads = threading.active_count()
+    for _ in range(20):
+        with torch.no_grad():
+            run_stacks(stacks, [x, x], BATCH_SIZES, [state, state], [False, True])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
+    assert torch.get_num_threads() == 2
     assert threading.active_count() <= threads + 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize(
+    ("rows", "dtype", "in_threads"),
+    [
+        (32, torch.float32, True),
+        (31, torch.float32, False),
+        (128, torch.bfloat16, True),
+        (127, torch.bfloat16, False),
+    ],
+)
+def test_only_long_steps_run_in_a_thread_for_each_direction(
+    rows: int, dtype: torch.dtype, in_threads: bool
+) -> None:
+    config = make_config(projection_size=128, cell_size=1024)
+    plans = [Plan(config, [rows], reverse, dtype) for reverse in (False, True)]
+    threads = run_directions(lambda _: threading.get_ident(), plans, "cpu")
+    assert (threading.get_ident() not in threads) == in_threads
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_thread_for_a_direction_has_its_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recurrence, "LONG_STEP", 0)
+
+    def work(_: int) -> int:
+        torch.ones(2**17).sigmoid()  # large enough to be divided
+        return torch.get_num_threads()
+
+    plans = [Plan(make_config(), BATCH_SIZES, reverse, torch.float32) for reverse in (False, True)]
+    assert run_directions(work, plans, "cpu") == [1, 1]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
