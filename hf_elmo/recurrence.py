@@ -34,9 +34,10 @@ INT8_ZERO_POINT = 128  # activations are unsigned in oneDNN's fast products
 INT8_MAX = 127
 TINY = torch.finfo(torch.float32).tiny  # so that rows of zeros have a scale
 FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it spares
-# Multiplications of a step, from which on a thread for each direction pays: in shorter ones, the
-# threads wait for each other between their operations, for Python's lock.
+# Multiplications of a step, in float32, from which on a thread for each direction pays: in shorter
+# ones, the threads wait for each other between their operations, for Python's lock.
 LONG_STEP = 2**24
+REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, beside float32
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 Quantization = Literal["int8"] | None
@@ -206,7 +207,7 @@ class Plan(NamedTuple):
         """Whether a step's product takes long enough for a thread for each direction to pay."""
         rows = sum(self.batch_sizes) / len(self.batch_sizes)
         multiplications = rows * 4 * self.config.cell_size * self.config.projection_size
-        return multiplications >= LONG_STEP * (4 if self.is_reduced else 1)
+        return multiplications >= LONG_STEP * (REDUCED_SPEED if self.is_reduced else 1)
 
     def chunks(self) -> Iterator[range]:
         """Cut `times` into ranges of about `MAX_CHUNK_STEPS` rows."""

@@ -1,7 +1,7 @@
 """`spacy_elmo.ElmoTok2Vec.v1`: ELMo beside a component's own embedding, into its encoder."""
 
 from spacy.util import registry
-from thinc.api import Maxout, chain, concatenate, with_array
+from thinc.api import Maxout, NumpyOps, chain, concatenate, with_array
 
 from .architecture import ThincModel
 
@@ -33,6 +33,9 @@ def make_elmo_tok2vec(
     width = encode.get_dim("nO")
     inputs = elmo if embed is None else concatenate(elmo, embed)
     reduce: ThincModel = Maxout(nO=width, nP=maxout_pieces, normalize=True)
+    for node in reduce.walk():
+        if type(node.ops) is NumpyOps:  # NumPy's products, up to four times as fast as BLIS's
+            node.ops = NumpyOps(use_blis=False)
     hidden: ThincModel = chain(inputs, with_array(reduce), encode)
     hidden.set_dim("nO", width)
     if elmo_output is None:

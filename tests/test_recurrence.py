@@ -468,8 +468,8 @@ def test_directions_change_no_setting_of_pytorch() -> None:
     [
         (32, torch.float32, True),
         (31, torch.float32, False),
-        (128, torch.bfloat16, True),
-        (127, torch.bfloat16, False),
+        (96, torch.bfloat16, True),
+        (95, torch.bfloat16, False),
     ],
 )
 def test_only_long_steps_run_in_a_thread_for_each_direction(
