@@ -192,9 +192,11 @@ class ElmoShim(Shim):
         own = {name: parameters[name].data for name in others}
         for name, value in others.items():
             parameters[name].data = xp2torch(value, device=parameters[name].device)
-        yield
-        for name, value in own.items():
-            parameters[name].data = value
+        try:
+            yield
+        finally:
+            for name, value in own.items():
+                parameters[name].data = value
 
 
 @contextmanager
