@@ -36,10 +36,10 @@ def find_segments(doc: Doc, segment: SegmentBy, max_length: int | None) -> list[
         )
     spans = doc.sents if has_sents and segment != "doc" else [doc[:]]
     words = np.flatnonzero(doc.to_array("IS_SPACE") == 0)
-    ends = np.array([(span.start, span.end) for span in spans]).reshape(-1, 2)
-    segments = (words[start:end].tolist() for start, end in np.searchsorted(words, ends))
+    edges = np.array([(span.start, span.end) for span in spans]).reshape(-1, 2)
+    segments = (words[start:end].tolist() for start, end in np.searchsorted(words, edges))
     return [
-        words[start : start + (max_length or len(words))]
-        for words in segments
-        for start in range(0, len(words), max_length or len(words) or 1)
+        rows[start : start + (max_length or len(rows))]
+        for rows in segments
+        for start in range(0, len(rows), max_length or len(rows) or 1)
     ]

@@ -34,7 +34,7 @@ def make_elmo_tok2vec(
     inputs = elmo if embed is None else concatenate(elmo, embed)
     reduce: ThincModel = Maxout(nO=width, nP=maxout_pieces, normalize=True)
     for node in reduce.walk():
-        if type(node.ops) is NumpyOps:  # NumPy's products, up to four times as fast as BLIS's
+        if type(node.ops) is NumpyOps:  # NumPy's products, four times as fast as BLIS's
             node.ops = NumpyOps(use_blis=False)
     hidden: ThincModel = chain(inputs, with_array(reduce), encode)
     hidden.set_dim("nO", width)

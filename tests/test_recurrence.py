@@ -256,14 +256,18 @@ def run_by_reference(
 
 
 def gradients(
-    run: Callable[..., tuple[list[Tensor], State]], stack: ElmoLstmStack, reverse: bool
+    run: Callable[..., tuple[list[Tensor], State]],
+    stack: ElmoLstmStack,
+    reverse: bool,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
 ) -> list[Tensor]:
     """Gradients of a sum in which every output and state counts differently."""
     torch.manual_seed(9)
-    x, state = make_inputs(stack.config, batch=6)
+    x, state = make_inputs(stack.config, batch_sizes, batch=6)
     leaves = [value.requires_grad_() for value in (x, *state)]
     stack.zero_grad()
-    outputs, new_state = run(stack, leaves[0], BATCH_SIZES, (leaves[1], leaves[2]), reverse=reverse)
+    state = (leaves[1], leaves[2])
+    outputs, new_state = run(stack, leaves[0], batch_sizes, state, reverse=reverse)
     values = [*outputs, *new_state]
     sum((value * torch.randn_like(x[:1, :1].expand_as(value))).sum() for value in values).backward()
     return [value.grad for value in (*leaves, *stack.parameters())]
@@ -276,12 +280,34 @@ def run_stack(
 
 
 @pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_gradients_are_those_that_autograd_finds(settings: dict[str, Any], reverse: bool) -> None:
-    stack = make_stack(make_config(**settings))
+def test_gradients_are_those_that_autograd_finds(
+    settings: dict[str, Any], reverse: bool, training: bool
+) -> None:
+    stack = make_stack(make_config(dropout=0.0, **settings)).train(training)
     expected = gradients(run_by_reference, stack, reverse)
     assert_close(gradients(run_stack, stack, reverse), expected)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
+def test_gradients_pass_over_steps_without_rows(reverse: bool) -> None:
+    stack = make_stack(make_config(cell_size=8))
+    sizes = [*BATCH_SIZES, 0, 0]
+    expected = gradients(run_by_reference, stack, reverse)
+    assert_close(gradients(run_stack, stack, reverse, sizes), expected)
+
+
+@pytest.mark.usefixtures("implementation")
+def test_outputs_do_not_depend_on_whether_gradients_are_wanted() -> None:
+    stack = make_stack(make_config())
+    x, state = make_inputs(stack.config)
+    outputs, _ = stack(x, BATCH_SIZES, state)
+    assert outputs[-1].requires_grad
+    with torch.no_grad():
+        expected, _ = stack(x, BATCH_SIZES, state)
+    assert_close(outputs, expected, rtol=0, atol=0)
 
 
 @pytest.mark.usefixtures("directions")

@@ -127,6 +127,27 @@ def test_gradients_flow_past_the_cache(tiny_model: ElmoModel) -> None:
     assert tiny_model.token_encoder.projection.weight.grad is not None
 
 
+def test_vectors_and_gradients_of_training_are_those_of_evaluation(tiny_model: ElmoModel) -> None:
+    encoder = tiny_model.double().token_encoder
+    ids = torch.randint(1, 260, (5, encoder.config.max_characters_per_token))
+    results = []
+    for training in (False, True):
+        encoder.train(training).zero_grad()
+        vectors = encoder(ids, None)
+        vectors.square().sum().backward()
+        results.append([vectors, *(parameter.grad for parameter in encoder.parameters())])
+    torch.testing.assert_close(*results)
+
+
+def test_what_is_cached_does_not_depend_on_gradients_being_on(tiny_model: ElmoModel) -> None:
+    encoder = tiny_model.requires_grad_(False).token_encoder
+    ids = torch.randint(1, 260, (5, encoder.config.max_characters_per_token))
+    cached = encoder(ids, None)
+    encoder.cache.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(ids, None), cached, rtol=0, atol=0)
+
+
 def test_a_frozen_model_uses_the_cache_with_gradients_on(tiny_model: ElmoModel) -> None:
     tiny_model.requires_grad_(False)
     for _ in range(2):

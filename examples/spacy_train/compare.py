@@ -102,7 +102,7 @@ def train(run: Run, corpus: Path, output: Path, settings: Sequence[str]) -> None
     """Run `spacy train` in a process with one thread, evaluate, and keep the result."""
     folder = output / "runs" / run.name
     result = folder / "result.json"
-    if result.is_file() and json.loads(result.read_text())["settings"] == list(settings):
+    if result.is_file() and json.loads(result.read_text()).get("settings") == list(settings):
         return
     folder.mkdir(parents=True, exist_ok=True)
     files = corpus / run.task

@@ -56,11 +56,12 @@ def main(
     stream = WindowStream(*streams, vocabulary, num_rows=batch_size, window=window)
     windows = map(WindowCollator(ElmoTokenizer()), stream)
     batches = list(itertools.islice(windows, WARM_UP + repeats))
-    trainers = {name: Steps(model, negatives, dtype) for name, dtype in DTYPES.items()}
-    for steps in trainers.values():
-        steps.train(batches[0])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # of ours, not the plain one
-
+    trainers = {}
+    for name, dtype in DTYPES.items():
+        trainers[name] = Steps(model, negatives, dtype)
+        trainers[name].train(batches[0])
+        if dtype == torch.float32:  # the first, so that it is its own
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     plain = Steps(model, negatives, torch.float32)
 
     def train_plainly(batch: dict[str, Tensor]) -> None:
@@ -77,13 +78,13 @@ def main(
     seconds = measure(
         contenders, batches, time.perf_counter if clock == "wall" else time.process_time
     )
-    rates = {name: batch_size * window / time for name, time in seconds.items()}
+    rates = {name: batch_size * window / taken for name, taken in seconds.items()}
     typer.echo(f"{'':22}{'words/s':>10}{'x plain':>10}{'of products':>14}")
     for name, rate in rates.items():
         share = rates.get(f"products, {name}")
         percent = "" if share is None else f"{rate / share:.0%}"
         typer.echo(f"{name:22}{rate:>10,.0f}{rate / rates['plain loop']:>10.2f}{percent:>14}")
-    typer.echo(f"peak memory {peak:.2f} GiB, {model.num_parameters():,} weights")
+    typer.echo(f"peak memory in float32 {peak:.2f} GiB, {model.num_parameters():,} weights")
 
 
 def make_text(words: list[str], seed: int) -> Text:
@@ -98,7 +99,7 @@ def make_text(words: list[str], seed: int) -> Text:
 
 
 class Steps:
-    """Training steps of a model, with a state and an optimiser of their own."""
+    """Training steps of a model that others train too, with an own state and optimiser."""
 
     def __init__(self, model: ElmoForPreTraining, num_negatives: int, dtype: torch.dtype) -> None:
         self.runner = WindowedLanguageModel(model, num_negatives=num_negatives).train()
