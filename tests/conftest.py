@@ -1,6 +1,9 @@
 """What several test modules share: tiny seeded models, and the old models beside the project."""
 
+import os
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: several workers share the cores
 
 import pytest
 import spacy

@@ -1,9 +1,10 @@
 import json
 import math
 from collections.abc import Iterator
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from convert.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.pretraining import losses
+from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.evaluation import Perplexity, evaluate_stream
 from hf_elmo.pretraining.language_model import WindowedLanguageModel
 from hf_elmo.pretraining.models import create_model
@@ -251,8 +253,10 @@ def test_training_stops_early_and_keeps_the_best(tmp_path: Path, tiny_config: El
 
 
 def test_training_ends_in_time_with_a_learning_rate_near_zero(
-    tmp_path: Path, tiny_config: ElmoConfig
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ticks = count(step=0.01)  # seconds, by a clock that goes on whenever it is looked at
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     trainer = make_trainer(tmp_path, tiny_config, max_steps=1_000_000, max_hours=1 / 3600)
     trainer.train()
 
