@@ -52,7 +52,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 def _find_weights(folder: Path, meta: dict[str, Any]) -> Path:
     """Find the weights: of several files, the one that the description names."""
     files = sorted(folder.glob("*.hdf5"))
-    named = {item.get("filename") for item in _list_objects(meta, "contents")}
+    named = {str(item.get("filename")) for item in _list_objects(meta, "contents")}
     chosen = [path for path in files if path.name in named] or files
     if len(chosen) > 1:
         names = ", ".join(path.name for path in chosen)

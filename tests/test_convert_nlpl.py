@@ -81,6 +81,7 @@ def test_vocabulary_may_be_packed(is_packed: bool, tmp_path: Path) -> None:
             (),
         ),
         ({"corpus": [1, None, {}], "creators": "x", "contents": 3}, ("Corpus: not named.",), ()),
+        ({"contents": [{"filename": []}, {"filename": {}}]}, (), ()),
         ({}, (), ()),
     ],
 )
