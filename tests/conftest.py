@@ -8,9 +8,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: several workers s
 import pytest
 import spacy
 import torch
+from hypothesis import settings
 from spacy.language import Language
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+
+settings.register_profile("same everywhere", derandomize=True)
+settings.load_profile("same everywhere")
 
 
 @pytest.fixture(scope="session")
