@@ -7,14 +7,17 @@ rows are sorted by length, so that the rows alive at a step are always the first
 
 What takes the time is `h @ W_h^T`, step by step, with a handful of rows. Four things make it fast:
 weights laid out once for oneDNN (`pack_weight`); every product that need not wait for its step done
-for many steps at once; elementwise work in place; long steps in a thread a direction.
+for many steps at once; elementwise work in place; long steps in a thread a direction. Of one row,
+such a product is bound by memory, and has a layout of its own (`pack_for_row`).
 """
 
 import contextlib
+import ctypes
 import functools
 import math
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
@@ -32,6 +35,8 @@ MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and
 PACKING_ROWS = 64  # what oneDNN lays weights out for; that layout serves any number of rows
 INT8_ZERO_POINT = 128  # activations are unsigned in oneDNN's fast products
 INT8_MAX = 127
+BLOCK_SIZES = (256, 128, 64, 48, 32, 16)  # of a `RowWeight`, the fastest first
+MIN_BLOCKS = 4  # of a `RowWeight` of our own making, for as many threads
 TINY = torch.finfo(torch.float32).tiny  # so that rows of zeros have a scale
 FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it spares
 # Multiplications of a step, in float32, from which on a thread for each direction pays: in shorter
@@ -116,14 +121,19 @@ def pack_weight(weight: Tensor) -> Tensor:
     return weight
 
 
+def round_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a weight `(out, in)` to 8 bits; give it and the scales of its outputs `(out)`."""
+    scales = weight.abs().amax(1).float().add_(TINY).div_(INT8_MAX)
+    return (weight / scales[:, None]).round_().to(torch.int8), scales
+
+
 def pack_int8_weight(weight: Tensor) -> Int8Weight:
     """Round a weight `(out, in)` to 8 bits and lay it out.
 
     Raises:
         ValueError: If this PyTorch, or this device, has no such products.
     """
-    scales = weight.abs().amax(1).float().add_(TINY).div_(INT8_MAX)
-    rounded = (weight / scales[:, None]).round_().to(torch.int8)
+    rounded, scales = round_weight(weight)
     try:
         packed = torch.ops.onednn.qlinear_prepack(rounded, None)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
@@ -135,14 +145,147 @@ def pack_int8_weight(weight: Tensor) -> Int8Weight:
     return Int8Weight(packed, scales, torch.zeros(len(scales), dtype=torch.int64))
 
 
+class RowWeight(NamedTuple):
+    """A weight laid out for products with one row, as an embedding bag computes them.
+
+    `x @ weight^T` is then a sum of the weight's columns, each times a number of x. The outputs are
+    cut into blocks, each a bag, and a column's part in a block is a row of the table. This passes
+    through memory once, in order, with prefetching: two thirds of the time of oneDNN's product.
+    """
+
+    table: Tensor  # (blocks * in, out / blocks)
+    indices: Tensor  # int32, (blocks * in): all rows of the table
+    offsets: Tensor  # int32, (blocks): where each bag begins
+    memory: Tensor  # what holds the table
+
+
+class Int8RowWeight(NamedTuple):
+    """A weight in 8 bits, laid out by FBGEMM, which is faster than oneDNN with one row."""
+
+    packed: Any
+
+
+Packed = Tensor | Int8Weight | RowWeight | Int8RowWeight
+
+
+@functools.cache
+def has_fbgemm() -> bool:
+    """Whether PyTorch has FBGEMM, without which embedding bags are slow."""
+    return "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def pack_for_row(weight: Tensor, packed: Packed) -> Packed:
+    """Lay a weight `(out, in)` out for products with one row only.
+
+    Args:
+        weight: In the dtype of the products.
+        packed: The same, laid out for any number of rows. In float32 its memory is shared.
+
+    Returns:
+        The weight, laid out; or `packed`, where nothing better is there.
+    """
+    if not has_fbgemm():
+        return packed
+    if isinstance(packed, Int8Weight):
+        return pack_int8_for_row(weight) if can_multiply_int8_row() else packed
+    if not isinstance(packed, Tensor) or not packed.is_mkldnn:
+        return packed
+    outputs, inputs = weight.shape
+    if weight.dtype == torch.float32:
+        table = view_as_table(packed, weight)
+    else:
+        most = outputs // MIN_BLOCKS
+        sizes = [size for size in BLOCK_SIZES if size <= most and not outputs % size]
+        table = cut_into_blocks(weight, sizes[0]).contiguous() if sizes else None
+    if table is None:
+        return packed
+    indices = torch.arange(outputs * inputs // table.shape[-1], dtype=torch.int32)
+    return RowWeight(table.flatten(0, 1), indices, indices[::inputs].contiguous(), packed)
+
+
+def cut_into_blocks(weight: Tensor, size: int) -> Tensor:
+    """View a weight `(out, in)` as `(blocks, in, size)`, blocks of its outputs."""
+    return weight.unflatten(0, (-1, size)).transpose(1, 2)
+
+
+def view_as_table(packed: Tensor, weight: Tensor) -> Tensor | None:
+    """View what oneDNN laid out in float32 as blocks of outputs, `(blocks, in, out / blocks)`.
+
+    Returns:
+        The view, valid as long as `packed`; None if the layout, compared with the weight, is not
+        such a one.
+    """
+    if torch.ops.mkldnn._nbytes(packed) != weight.nbytes:  # there is padding
+        return None
+    memory = (ctypes.c_float * weight.numel()).from_address(torch.ops.mkldnn.data_ptr(packed))
+    numbers = torch.frombuffer(memory, dtype=torch.float32)
+    for size in BLOCK_SIZES:
+        if not len(weight) % size:
+            blocks = cut_into_blocks(weight, size)
+            table = numbers.view(blocks.shape)
+            if torch.equal(table, blocks):
+                return table
+    return None
+
+
+def pack_int8_for_row(weight: Tensor) -> Int8RowWeight:
+    """Round a weight `(out, in)` to the same 8 bits as `pack_int8_weight`, and lay it out."""
+    rounded, scales = round_weight(weight)
+    zero_points = torch.zeros(len(scales), dtype=torch.int64)
+    quantized = torch._make_per_channel_quantized_tensor(rounded, scales, zero_points, 0)
+    return Int8RowWeight(torch.ops.quantized.linear_prepack(quantized, None))
+
+
+@functools.cache
+def can_multiply_int8_row() -> bool:
+    """Whether FBGEMM's products in 8 bits are there, and do not saturate, as they may without VNNI.
+
+    They are part of PyTorch's older quantization, which will go one day.
+    """
+    x = torch.ones(1, 64)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of that; PyTorch warns but once
+            weight = pack_int8_for_row(x.expand(32, 64))
+        product = multiply_int8_row(x, weight, None)
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return torch.allclose(product, torch.tensor(64.0))
+
+
+def multiply_int8_row(x: Tensor, weight: Int8RowWeight, added: Tensor | None) -> Tensor:
+    """Do what `multiply_int8` does, with one row."""
+    scale = max(torch.linalg.vector_norm(x, math.inf).item() / INT8_MAX, TINY)
+    is_finite = math.isfinite(scale)
+    product: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+        x.float(), scale if is_finite else 1.0, INT8_ZERO_POINT, weight.packed
+    )
+    if not is_finite:
+        product.fill_(math.nan)
+    return (product if added is None else product.add_(added)).to(x.dtype)
+
+
+def multiply_row(x: Tensor, weight: RowWeight, added: Tensor | None) -> Tensor:
+    """Compute `x @ weight^T + added` of one row."""
+    factors = x.expand(len(weight.offsets), -1).reshape(-1)
+    product, *_ = torch.embedding_bag(
+        weight.table, weight.indices, weight.offsets, False, 0, False, factors
+    )  # neither scaled by frequency, nor a mean, nor with sparse gradients
+    product = product.view(1, -1)
+    return product if added is None else product.add_(added)
+
+
 def multiply(
     x: Tensor,
-    weight: Tensor | Int8Weight,
+    weight: Packed,
     bias: Tensor | None = None,
     added: Tensor | None = None,
 ) -> Tensor:
     """Compute `x @ weight^T`, plus a bias `(out)` or an addend `(rows, out)`, without autograd."""
     product: Tensor
+    if isinstance(weight, RowWeight):
+        return multiply_row(x, weight, added)
+    if isinstance(weight, Int8RowWeight):
+        return multiply_int8_row(x, weight, added)
     if isinstance(weight, Int8Weight):
         return multiply_int8(x, weight, bias if added is None else added)
     if not weight.is_mkldnn:
@@ -160,14 +303,14 @@ def multiply_int8(x: Tensor, weight: Int8Weight, added: Tensor | None) -> Tensor
     A row's result so does not depend on the other rows, as it would with a scale for all of them.
     """
     wide = x.float()
-    scales = wide.abs().amax(1, keepdim=True).add_(TINY).div_(INT8_MAX)
-    # To int8, which is fast, and its first bit turned over: the sum with the zero point.
-    rounded = (wide / scales).round_().to(torch.int8).view(torch.uint8)
-    rounded.bitwise_xor_(INT8_ZERO_POINT)
+    scales = torch.linalg.vector_norm(wide, math.inf, 1, keepdim=True).clamp_(min=TINY)
+    # The conversion cuts off what is behind the point: with the half, it rounds.
+    zero = wide.new_tensor(INT8_ZERO_POINT + 0.5)
+    rounded = torch.addcdiv(zero, wide, scales, value=INT8_MAX).to(torch.uint8)
     # scale and zero point of x; packed, scales and zero points of the weight; no bias; scale, zero
     # point and dtype of the product; no operation after it
     product: Tensor = torch.ops.onednn.qlinear_pointwise(
-        rounded, 1.0, INT8_ZERO_POINT, *weight, None, 1.0, 0, wide.dtype, "none", [], ""
+        rounded, 1 / INT8_MAX, INT8_ZERO_POINT, *weight, None, 1.0, 0, wide.dtype, "none", [], ""
     )
     product = product.mul_(scales) if added is None else torch.addcmul(added, product, scales)
     return product.to(x.dtype)
@@ -204,6 +347,11 @@ class Plan(NamedTuple):
         return self.dtype != self.wide_dtype or self.quantization is not None
 
     @property
+    def is_row(self) -> bool:
+        """Whether no step has more than one row."""
+        return self.batch_sizes[0] == 1
+
+    @property
     def has_long_steps(self) -> bool:
         """Whether a step's product takes long enough for a thread for each direction to pay."""
         rows = sum(self.batch_sizes) / len(self.batch_sizes)
@@ -235,10 +383,10 @@ class Weights(NamedTuple):
 class PackedWeights(NamedTuple):
     """The weights of a layer, ready for products; the forget bias is in the bias."""
 
-    input_weight: Tensor | Int8Weight
-    state_weight: Tensor | Int8Weight
+    input_weight: Packed
+    state_weight: Packed
     bias: Tensor
-    projection_weight: Tensor | Int8Weight | None
+    projection_weight: Packed | None
 
 
 def pack_weights(
@@ -246,7 +394,7 @@ def pack_weights(
 ) -> PackedWeights:
     """Make the weights of a layer ready: cast, laid out, the forget bias added."""
 
-    def pack(weight: Tensor) -> Tensor | Int8Weight:
+    def pack(weight: Tensor) -> Packed:
         weight = weight.detach().to(dtype)
         return pack_weight(weight) if quantization is None else pack_int8_weight(weight)
 
@@ -261,6 +409,19 @@ def pack_weights(
     )
 
 
+def pack_weights_for_row(packed: PackedWeights, weights: Weights) -> PackedWeights:
+    """Lay out what is multiplied step by step anew, for steps of one row."""
+
+    def pack(weight: Tensor, packed_weight: Packed) -> Packed:
+        return pack_for_row(weight.detach().to(packed.bias.dtype), packed_weight)
+
+    state_weight = pack(weights.state_weight, packed.state_weight)
+    projection_weight = packed.projection_weight
+    if projection_weight is not None and weights.projection_weight is not None:
+        projection_weight = pack(weights.projection_weight, projection_weight)
+    return packed._replace(state_weight=state_weight, projection_weight=projection_weight)
+
+
 class Trace(NamedTuple):
     """What a run leaves for its gradient: a tensor for each time step, in the order of time."""
 
@@ -269,7 +430,24 @@ class Trace(NamedTuple):
     cell_tanhs: list[Tensor]  # (alive, cell_size)
 
 
-def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
+def tanh(x: Tensor) -> Tensor:
+    """Compute `tanh(x)`: of many numbers by oneDNN, of few as `-m / (m + 2)`, `m = expm1(-2 * x)`.
+
+    The first errs by 1e-7 of the value, the second by 2e-7, in a third or half of the time of
+    PyTorch's.
+    """
+    if x.numel() > FEW_NUMBERS and x.dtype == torch.float32 and can_pack(x.dtype, x.device.type):
+        return x.to_mkldnn().tanh_().to_dense()
+    x = x.clamp(min=-40).mul_(-2).expm1_()  # below, the exponential would overflow
+    return x.div_(-2 - x)
+
+
+def activate(
+    gates: Tensor,
+    cell: Tensor,
+    cell_clip: float | None,
+    tanh: Callable[[Tensor], Tensor] = tanh,
+) -> tuple[Tensor, Tensor]:
     """Activate the gates and advance the cell, both in place.
 
     Returns:
@@ -283,18 +461,6 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
         cell.clamp_(-cell_clip, cell_clip)
     cell_tanh = tanh(cell)
     return o * cell_tanh, cell_tanh
-
-
-def tanh(x: Tensor) -> Tensor:
-    """Compute `tanh(x)`: of many numbers by oneDNN, of few as `-m / (m + 2)`, `m = expm1(-2 * x)`.
-
-    The first errs by 1e-7 of the value, the second by 2e-7, in a third or half of the time of
-    PyTorch's.
-    """
-    if x.numel() > FEW_NUMBERS and x.dtype == torch.float32 and can_pack(x.dtype, x.device.type):
-        return x.to_mkldnn().tanh_().to_dense()
-    x = x.clamp(min=-40).mul_(-2).expm1_()  # below, the exponential would overflow
-    return x.div_(-2 - x)
 
 
 def activate_roughly(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
@@ -315,8 +481,12 @@ def activate_roughly(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tu
 
 
 @functools.cache
-def choose_activation(device: str, is_rough: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+def choose_activation(
+    device: str, is_rough: bool, is_row: bool
+) -> Callable[..., tuple[Tensor, Tensor]]:
     """Choose `activate`, or the kernel that does the same on a GPU where Triton is there."""
+    if device != "cuda" and is_row:  # PyTorch's tanh is one operation, and exact
+        return functools.partial(activate, tanh=torch.tanh)
     if device != "cuda":
         return activate_roughly if is_rough else activate
     try:
@@ -352,7 +522,8 @@ def run_layer(
     new_h, new_c = h.to(dtype, copy=True), c.to(wide, copy=True)
     outputs = torch.empty_like(inputs, dtype=dtype)
     input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
-    activate_step = choose_activation(inputs.device.type, plan.is_reduced or plan.training)
+    is_rough = plan.is_reduced or plan.training
+    activate_step = choose_activation(inputs.device.type, is_rough, plan.is_row)
     step_h, cell = new_h[:0], new_c[:0]
     for times in plan.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(dtype)
@@ -597,7 +768,8 @@ class ElmoLstm(GradientCheckpointingLayer):
             else None
         )
         self.quantization: Quantization = None  # of products in inference
-        self._packed: tuple[tuple[Any, ...], PackedWeights] | None = None
+        # What they were packed for and from; packed for any number of rows, and for one.
+        self._packed: tuple[tuple[Any, ...], PackedWeights, PackedWeights | None] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -613,23 +785,27 @@ class ElmoLstm(GradientCheckpointingLayer):
         """Give the four weights."""
         return Weights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
-    def pack(self, dtype: torch.dtype, quantization: Quantization = None) -> PackedWeights:
-        """Pack the weights for products, or give those of the last time, if unchanged.
+    def pack(
+        self, dtype: torch.dtype, quantization: Quantization = None, *, is_row: bool = False
+    ) -> PackedWeights:
+        """Pack the weights for products, with one row or many, or give those of the last time.
 
-        Unchanged: the same memory, not written to since. Only writing through `weight.data` goes
-        unseen; so nothing is kept of weights in training, and `train()`, `eval()` and loading begin
-        anew.
+        Those if unchanged: the same memory, not written to since. Only writing through
+        `weight.data` goes unseen; so nothing is kept of weights in training, and `train()`,
+        `eval()` and loading begin anew.
         """
         weights = [weight for weight in self.weights() if weight is not None]
         marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
         key = (dtype, quantization, *marks)
         kept = self._packed
         if kept is None or kept[0] != key:
-            packed = pack_weights(self.weights(), self.config, dtype, quantization)
-            kept = key, packed
-            if not (self.training and self.state_weight.requires_grad):
-                self._packed = kept
-        return kept[1]
+            kept = key, pack_weights(self.weights(), self.config, dtype, quantization), None
+        _, packed, of_row = kept
+        if is_row and of_row is None:
+            of_row = pack_weights_for_row(packed, self.weights())
+        if not (self.training and self.state_weight.requires_grad):
+            self._packed = key, packed, of_row
+        return of_row if is_row and of_row is not None else packed
 
     def train(self, mode: bool = True) -> "ElmoLstm":
         """Set the mode, as `nn.Module`; see `pack`."""
@@ -703,8 +879,9 @@ def run_layers(
     else:
 
         def run(index: int) -> tuple[Tensor, ...]:
-            weights = layers[index].pack(dtype, quantization)
-            return run_layer(plans[index], inputs[index], *states[index], weights)
+            plan = plans[index]
+            weights = layers[index].pack(dtype, quantization, is_row=plan.is_row)
+            return run_layer(plan, inputs[index], *states[index], weights)
 
         results = run_directions(run, plans, device)
     return [(output, (h, c)) for output, h, c in results]

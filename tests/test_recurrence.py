@@ -23,7 +23,9 @@ from hf_elmo import ElmoConfig, recurrence
 from hf_elmo.recurrence import (
     ElmoLstm,
     ElmoLstmStack,
+    Int8RowWeight,
     Plan,
+    RowWeight,
     State,
     lstm_step,
     run_directions,
@@ -31,6 +33,8 @@ from hf_elmo.recurrence import (
 )
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
+ONE_ROW = [1] * 5
+FBGEMM = recurrence.has_fbgemm()
 SETTINGS = {
     "clips that fire": {},
     "no clips": {"cell_clip": None, "projection_clip": None},
@@ -367,11 +371,13 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
     assert_close(*gradients)
 
 
-def run(stack: ElmoLstmStack) -> Tensor:
+def run(stack: ElmoLstmStack, batch_sizes: Sequence[int] = BATCH_SIZES) -> Tensor:
     """The top layer's outputs, outside of autograd, so that weights are packed and kept."""
-    x, state = make_inputs(stack.config)
+    x, (h, c) = make_inputs(stack.config, batch_sizes)
+    dtype = stack.layers[0].bias.dtype
     with torch.no_grad():
-        return stack(x, BATCH_SIZES, state)[0][-1]
+        outputs, _ = stack(x.to(dtype), batch_sizes, (h.to(dtype), c.to(dtype)))
+    return outputs[-1]
 
 
 def write_in_place(stack: ElmoLstmStack) -> None:
@@ -415,34 +421,121 @@ def quantize(stack: ElmoLstmStack) -> None:
         quantize,
     ],
 )
-def test_a_change_of_weights_is_seen(change: Callable[[ElmoLstmStack], None]) -> None:
+@pytest.mark.parametrize("batch_sizes", [BATCH_SIZES, ONE_ROW], ids=["batch", "one row"])
+def test_a_change_of_weights_is_seen(
+    change: Callable[[ElmoLstmStack], None], batch_sizes: Sequence[int]
+) -> None:
     stack = make_stack(make_config())
-    before = run(stack)
+    before = run(stack, batch_sizes)
     change(stack)
-    after = run(stack)
+    after = run(stack, batch_sizes)
     fresh = make_stack(make_config())
     fresh.load_state_dict(stack.state_dict())
     if change is quantize:
         quantize(fresh)
     assert not torch.equal(before, after)
-    assert_close(after, run(fresh), rtol=0, atol=0)
+    assert_close(after, run(fresh, batch_sizes), rtol=0, atol=0)
 
 
 def test_weights_are_packed_once() -> None:
     stack = make_stack(make_config())
+    layer = stack.layers[0]
     run(stack)
-    packed = stack.layers[0].pack(torch.float32)
+    packed, of_row = layer.pack(torch.float32), layer.pack(torch.float32, is_row=True)
     run(stack.eval())
-    assert stack.layers[0].pack(torch.float32) is packed
+    run(stack.eval(), ONE_ROW)
+    assert layer.pack(torch.float32) is packed
+    assert layer.pack(torch.float32, is_row=True) is of_row
 
 
-def test_a_used_stack_can_be_copied_and_saved(tmp_path: Path) -> None:
-    stack = make_stack(make_config())
-    before = run(stack)
+PRECISIONS = {"float32": 1e-6, "bfloat16": 4e-3, "int8": 2e-3}
+
+
+def make_wide_stack(precision: str) -> ElmoLstmStack:
+    """Make a stack wide enough for every layout of weights."""
+    config = make_config(projection_size=64, cell_size=128, cell_clip=3.0, projection_clip=3.0)
+    stack = ElmoLstmStack(config).eval()
+    if precision == "int8":
+        quantize(stack)
+    return stack.bfloat16() if precision == "bfloat16" else stack
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("is_offered", [True, False], ids=["of FBGEMM", "without FBGEMM"])
+def test_one_row_has_the_outputs_that_it_has_in_a_batch(
+    precision: str, is_offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    stack = make_wide_stack(precision)
+    if not is_offered:
+        monkeypatch.setattr(recurrence, "has_fbgemm", lambda: False)
+    layer, dtype = stack.layers[0], stack.layers[0].bias.dtype
+    x = torch.randn(12, 64, dtype=dtype)
+    state = torch.zeros(2, 1, 64, dtype=dtype), torch.zeros(2, 1, 128, dtype=dtype)
+    with torch.no_grad():
+        alone, _ = stack(x, [1] * 12, state)
+        twice, _ = stack(x.repeat_interleave(2, 0), [2] * 12, [z.repeat(1, 2, 1) for z in state])
+    packed = layer.pack(dtype, layer.quantization, is_row=True)
+    if has_row_layouts():
+        layout = Int8RowWeight if precision == "int8" else RowWeight
+        assert isinstance(packed.state_weight, layout) is is_offered
+        assert isinstance(packed.projection_weight, layout) is is_offered
+    for one, both in zip(alone, twice, strict=True):
+        assert one.float().abs().mean() > 20 * PRECISIONS[precision]
+        assert_close(one, both[::2], rtol=0, atol=PRECISIONS[precision])
+
+
+def has_row_layouts() -> bool:
+    """Whether this machine has every layout for one row, as x86 has with VNNI."""
+    can_pack = all(recurrence.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
+    return can_pack and FBGEMM and recurrence.can_multiply_int8_row()
+
+
+def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
+    stack = make_wide_stack("float32")
+    run(stack, ONE_ROW)
+    layer = stack.layers[0]
+    packed, of_row = (layer.pack(torch.float32, is_row=is_row) for is_row in (False, True))
+    if not has_row_layouts():
+        pytest.skip("needs FBGEMM")
+    assert of_row.input_weight is packed.input_weight
+    assert isinstance(of_row.state_weight, RowWeight)
+    pointer = torch.ops.mkldnn.data_ptr(packed.state_weight)
+    assert of_row.state_weight.table.data_ptr() == pointer
+
+
+def test_products_in_8_bits_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def saturate(*arguments: Any) -> Tensor:
+        return multiply_int8_row(*arguments).clamp(max=40)
+
+    multiply_int8_row = recurrence.multiply_int8_row
+    monkeypatch.setattr(recurrence, "multiply_int8_row", saturate)
+    assert not recurrence.can_multiply_int8_row.__wrapped__()
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-40, torch.inf, torch.nan])
+def test_a_row_of_odd_numbers_in_int8_gives_what_it_gives_in_float32(value: float) -> None:
+    stack = make_wide_stack("int8")
+    weight, x = stack.layers[0].state_weight.detach(), torch.zeros(1, 64)
+    x[0, 3] = value
+    packed = recurrence.pack_for_row(weight, recurrence.pack_int8_weight(weight))
+    expected = x @ weight.T
+    if not np.isfinite(value):
+        expected.fill_(torch.nan)
+    assert_close(recurrence.multiply(x, packed), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("batch_sizes", [BATCH_SIZES, ONE_ROW], ids=["batch", "one row"])
+def test_a_used_stack_can_be_copied_and_saved(
+    tmp_path: Path, precision: str, batch_sizes: Sequence[int]
+) -> None:
+    stack = make_wide_stack(precision)
+    before = run(stack, batch_sizes)
     torch.save(stack, tmp_path / "stack.pt")
     loaded = torch.load(tmp_path / "stack.pt", weights_only=False)
     for other in (copy.deepcopy(stack), loaded):
-        assert_close(run(other), before, rtol=0, atol=0)
+        assert_close(run(other, batch_sizes), before, rtol=0, atol=0)
 
 
 @pytest.mark.usefixtures("two_threads")

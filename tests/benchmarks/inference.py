@@ -28,10 +28,12 @@ from torch.nn.utils.rnn import pack_sequence
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed_layers
 from hf_elmo.recurrence import (
-    Int8Weight,
+    Packed,
     Quantization,
-    multiply_int8,
+    multiply,
+    pack_for_row,
     pack_int8_weight,
+    pack_weight,
     start_threads,
 )
 
@@ -159,29 +161,21 @@ def make_native(model: ElmoModel) -> nn.ModuleList:
     ).eval()
 
 
-def pack_weight(weight: Tensor, rows: int, quantization: Quantization) -> Tensor | Int8Weight:
-    """Lay a weight out for oneDNN's products with some number of rows."""
+def pack(weight: Tensor, rows: int, quantization: Quantization) -> Packed:
+    """Lay a weight out for products with some number of rows: the fastest layout known."""
     if quantization is not None:
-        return pack_int8_weight(weight)
-    if weight.device.type != "cpu":
-        return weight
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-    return packed
-
-
-def multiply(x: Tensor, weight: Tensor | Int8Weight) -> Tensor:
-    if isinstance(weight, Int8Weight):
-        return multiply_int8(x, weight, None)
-    if not weight.is_mkldnn:
-        return F.linear(x, weight)
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-    return product
+        packed: Packed = pack_int8_weight(weight)
+    elif weight.device.type == "cpu" and rows > 1:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    else:
+        packed = pack_weight(weight)
+    return pack_for_row(weight.detach(), packed) if rows == 1 else packed
 
 
 class Products:
     """The matrix products of the LSTMs alone, in their shapes and nothing else: the roofline.
 
-    The weights are packed for oneDNN. Both ways to use two cores are tried, the faster counts: all
+    The weights are laid out for them. Both ways to use two cores are tried, the faster counts: all
     threads on each product, or a direction on each thread. Those in 8 bits include the rounding of
     their inputs.
     """
@@ -192,9 +186,9 @@ class Products:
         self.directions = [
             [
                 (
-                    pack_weight(layer.input_weight, batches[0].packed.data.shape[0], quantization),
-                    pack_weight(layer.state_weight, rows, quantization),
-                    pack_weight(layer.projection_weight, rows, quantization),
+                    pack(layer.input_weight, batches[0].packed.data.shape[0], quantization),
+                    pack(layer.state_weight, rows, quantization),
+                    pack(layer.projection_weight, rows, quantization),
                 )
                 for layer in stack.layers
             ]
