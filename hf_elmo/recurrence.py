@@ -265,13 +265,13 @@ def multiply_int8_row(x: Tensor, weight: Int8RowWeight, added: Tensor | None) ->
 
 
 def multiply_row(x: Tensor, weight: RowWeight, added: Tensor | None) -> Tensor:
-    """Compute `x @ weight^T + added` of one row."""
+    """Compute `x @ weight^T + added` of one row, in the wider of their dtypes."""
     factors = x.expand(len(weight.offsets), -1).reshape(-1)
     product, *_ = torch.embedding_bag(
         weight.table, weight.indices, weight.offsets, False, 0, False, factors
     )  # neither scaled by frequency, nor a mean, nor with sparse gradients
     product = product.view(1, -1)
-    return product if added is None else product.add_(added)
+    return product if added is None else torch.add(added, product)
 
 
 def multiply(
@@ -528,6 +528,8 @@ def run_layer(
     for times in plan.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(dtype)
         sums = multiply(chunk, weights.input_weight, weights.bias)
+        if isinstance(weights.state_weight, RowWeight):
+            sums = sums.to(wide)  # all at once, not step by step
         for t, step_sums in zip(times, sums.split([sizes[t] for t in times]), strict=True):
             if not sizes[t]:
                 continue
