@@ -174,7 +174,7 @@ def has_fbgemm() -> bool:
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
-def pack_for_row(weight: Tensor, packed: Packed) -> Packed:
+def pack_for_row(weight: Tensor, packed: Tensor | Int8Weight) -> Packed:
     """Lay a weight `(out, in)` out for products with one row only.
 
     Args:
@@ -188,7 +188,7 @@ def pack_for_row(weight: Tensor, packed: Packed) -> Packed:
         return packed
     if isinstance(packed, Int8Weight):
         return pack_int8_for_row(weight) if can_multiply_int8_row() else packed
-    if not isinstance(packed, Tensor) or not packed.is_mkldnn:
+    if not packed.is_mkldnn:
         return packed
     outputs, inputs = weight.shape
     if weight.dtype == torch.float32:
@@ -246,13 +246,13 @@ def can_multiply_int8_row() -> bool:
     try:
         with warnings.catch_warnings(action="ignore"):  # of that; PyTorch warns but once
             weight = pack_int8_for_row(x.expand(32, 64))
-        product = multiply_int8_row(x, weight, None)
+        product = multiply_int8_row(x, weight)
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     return torch.allclose(product, torch.tensor(64.0))
 
 
-def multiply_int8_row(x: Tensor, weight: Int8RowWeight, added: Tensor | None) -> Tensor:
+def multiply_int8_row(x: Tensor, weight: Int8RowWeight) -> Tensor:
     """Do what `multiply_int8` does, with one row."""
     scale = max(torch.linalg.vector_norm(x, math.inf).item() / INT8_MAX, TINY)
     is_finite = math.isfinite(scale)
@@ -261,31 +261,30 @@ def multiply_int8_row(x: Tensor, weight: Int8RowWeight, added: Tensor | None) ->
     )
     if not is_finite:
         product.fill_(math.nan)
-    return (product if added is None else product.add_(added)).to(x.dtype)
+    return product.to(x.dtype)
 
 
-def multiply_row(x: Tensor, weight: RowWeight, added: Tensor | None) -> Tensor:
-    """Compute `x @ weight^T + added` of one row, in the wider of their dtypes."""
+def multiply_row(x: Tensor, weight: Packed) -> Tensor:
+    """Compute `x @ weight^T` of one row, without autograd."""
+    if isinstance(weight, Int8RowWeight):
+        return multiply_int8_row(x, weight)
+    if not isinstance(weight, RowWeight):
+        return multiply(x, weight)
     factors = x.expand(len(weight.offsets), -1).reshape(-1)
     product, *_ = torch.embedding_bag(
         weight.table, weight.indices, weight.offsets, False, 0, False, factors
     )  # neither scaled by frequency, nor a mean, nor with sparse gradients
-    product = product.view(1, -1)
-    return product if added is None else torch.add(added, product)
+    return product.view(1, -1)
 
 
 def multiply(
     x: Tensor,
-    weight: Packed,
+    weight: Tensor | Int8Weight,
     bias: Tensor | None = None,
     added: Tensor | None = None,
 ) -> Tensor:
     """Compute `x @ weight^T`, plus a bias `(out)` or an addend `(rows, out)`, without autograd."""
     product: Tensor
-    if isinstance(weight, RowWeight):
-        return multiply_row(x, weight, added)
-    if isinstance(weight, Int8RowWeight):
-        return multiply_int8_row(x, weight, added)
     if isinstance(weight, Int8Weight):
         return multiply_int8(x, weight, bias if added is None else added)
     if not weight.is_mkldnn:
@@ -383,7 +382,16 @@ class Weights(NamedTuple):
 class PackedWeights(NamedTuple):
     """The weights of a layer, ready for products; the forget bias is in the bias."""
 
-    input_weight: Packed
+    input_weight: Tensor | Int8Weight
+    state_weight: Tensor | Int8Weight
+    bias: Tensor
+    projection_weight: Tensor | Int8Weight | None
+
+
+class RowWeights(NamedTuple):
+    """The same, ready for steps of one row."""
+
+    input_weight: Tensor | Int8Weight
     state_weight: Packed
     bias: Tensor
     projection_weight: Packed | None
@@ -394,7 +402,7 @@ def pack_weights(
 ) -> PackedWeights:
     """Make the weights of a layer ready: cast, laid out, the forget bias added."""
 
-    def pack(weight: Tensor) -> Packed:
+    def pack(weight: Tensor) -> Tensor | Int8Weight:
         weight = weight.detach().to(dtype)
         return pack_weight(weight) if quantization is None else pack_int8_weight(weight)
 
@@ -409,17 +417,16 @@ def pack_weights(
     )
 
 
-def pack_weights_for_row(packed: PackedWeights, weights: Weights) -> PackedWeights:
-    """Lay out what is multiplied step by step anew, for steps of one row."""
-
-    def pack(weight: Tensor, packed_weight: Packed) -> Packed:
-        return pack_for_row(weight.detach().to(packed.bias.dtype), packed_weight)
-
-    state_weight = pack(weights.state_weight, packed.state_weight)
-    projection_weight = packed.projection_weight
-    if projection_weight is not None and weights.projection_weight is not None:
-        projection_weight = pack(weights.projection_weight, projection_weight)
-    return packed._replace(state_weight=state_weight, projection_weight=projection_weight)
+def pack_weights_for_row(weights: Weights, packed: PackedWeights) -> RowWeights:
+    """Lay out anew what is multiplied step by step."""
+    dtype = packed.bias.dtype
+    projection_weight: Packed | None = packed.projection_weight
+    if weights.projection_weight is not None and packed.projection_weight is not None:
+        projection_weight = pack_for_row(
+            weights.projection_weight.detach().to(dtype), packed.projection_weight
+        )
+    state_weight = pack_for_row(weights.state_weight.detach().to(dtype), packed.state_weight)
+    return RowWeights(packed.input_weight, state_weight, packed.bias, projection_weight)
 
 
 class Trace(NamedTuple):
@@ -442,12 +449,7 @@ def tanh(x: Tensor) -> Tensor:
     return x.div_(-2 - x)
 
 
-def activate(
-    gates: Tensor,
-    cell: Tensor,
-    cell_clip: float | None,
-    tanh: Callable[[Tensor], Tensor] = tanh,
-) -> tuple[Tensor, Tensor]:
+def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
     """Activate the gates and advance the cell, both in place.
 
     Returns:
@@ -481,12 +483,8 @@ def activate_roughly(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tu
 
 
 @functools.cache
-def choose_activation(
-    device: str, is_rough: bool, is_row: bool
-) -> Callable[..., tuple[Tensor, Tensor]]:
+def choose_activation(device: str, is_rough: bool) -> Callable[..., tuple[Tensor, Tensor]]:
     """Choose `activate`, or the kernel that does the same on a GPU where Triton is there."""
-    if device != "cuda" and is_row:  # PyTorch's tanh is one operation, and exact
-        return functools.partial(activate, tanh=torch.tanh)
     if device != "cuda":
         return activate_roughly if is_rough else activate
     try:
@@ -522,14 +520,11 @@ def run_layer(
     new_h, new_c = h.to(dtype, copy=True), c.to(wide, copy=True)
     outputs = torch.empty_like(inputs, dtype=dtype)
     input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
-    is_rough = plan.is_reduced or plan.training
-    activate_step = choose_activation(inputs.device.type, is_rough, plan.is_row)
+    activate_step = choose_activation(inputs.device.type, plan.is_reduced or plan.training)
     step_h, cell = new_h[:0], new_c[:0]
     for times in plan.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(dtype)
         sums = multiply(chunk, weights.input_weight, weights.bias)
-        if isinstance(weights.state_weight, RowWeight):
-            sums = sums.to(wide)  # all at once, not step by step
         for t, step_sums in zip(times, sums.split([sizes[t] for t in times]), strict=True):
             if not sizes[t]:
                 continue
@@ -547,6 +542,43 @@ def run_layer(
                 trace.gates[t], trace.cells[t], trace.cell_tanhs[t] = gates, cell.clone(), cell_tanh
         del sums, step_sums  # before the next chunk's take as much again
     return outputs, new_h.to(h.dtype), new_c.to(c.dtype)
+
+
+def run_row(
+    plan: Plan, inputs: Tensor, h: Tensor, c: Tensor, weights: RowWeights
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Do what `run_layer` does without a gradient, with one row in each step.
+
+    Its work is so small that the number of operations counts: views are made for many steps at
+    once, and tanh is PyTorch's own, which is the fastest for so few numbers, and exact.
+    """
+    dtype, wide, cell_size = plan.dtype, plan.wide_dtype, plan.config.cell_size
+    cell_clip, projection_clip = plan.config.cell_clip, plan.config.projection_clip
+    new_h, new_c = h.clone(), c.to(wide, copy=True)
+    step_h, cell = h[:1].to(dtype), new_c[:1]
+    outputs = torch.empty_like(inputs, dtype=dtype)
+    output_steps = outputs.split(1)
+    for times in plan.chunks():
+        start, stop = min(times), max(times) + 1
+        sums = multiply(inputs[start:stop].to(dtype), weights.input_weight, weights.bias).to(wide)
+        parts = sums, sums[:, : 3 * cell_size], *sums.chunk(4, dim=1)
+        steps = list(zip(*(part.split(1) for part in parts), strict=True))
+        for t in times:
+            gates, ifo, i, f, o, j = steps[t - start]
+            gates.add_(multiply_row(step_h, weights.state_weight))
+            ifo.sigmoid_()
+            j.tanh_()
+            cell.mul_(f).addcmul_(i, j)
+            if cell_clip is not None:
+                cell.clamp_(-cell_clip, cell_clip)
+            output = torch.tanh(cell).mul_(o)
+            if weights.projection_weight is not None:
+                output = multiply_row(output.to(dtype), weights.projection_weight)
+                if projection_clip is not None:
+                    output.clamp_(-projection_clip, projection_clip)
+            step_h = output_steps[t].copy_(output)
+    new_h[:1] = step_h
+    return outputs, new_h, new_c.to(c.dtype)
 
 
 def states_before(states: Sequence[Tensor], initial: Tensor, plan: Plan) -> list[Tensor]:
@@ -771,7 +803,7 @@ class ElmoLstm(GradientCheckpointingLayer):
         )
         self.quantization: Quantization = None  # of products in inference
         # What they were packed for and from; packed for any number of rows, and for one.
-        self._packed: tuple[tuple[Any, ...], PackedWeights, PackedWeights | None] | None = None
+        self._packed: tuple[tuple[Any, ...], PackedWeights, RowWeights | None] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -787,14 +819,12 @@ class ElmoLstm(GradientCheckpointingLayer):
         """Give the four weights."""
         return Weights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
-    def pack(
-        self, dtype: torch.dtype, quantization: Quantization = None, *, is_row: bool = False
-    ) -> PackedWeights:
-        """Pack the weights for products, with one row or many, or give those of the last time.
+    def pack(self, dtype: torch.dtype, quantization: Quantization = None) -> PackedWeights:
+        """Pack the weights for products, or give those of the last time, if unchanged.
 
-        Those if unchanged: the same memory, not written to since. Only writing through
-        `weight.data` goes unseen; so nothing is kept of weights in training, and `train()`,
-        `eval()` and loading begin anew.
+        Unchanged: the same memory, not written to since. Only writing through `weight.data` goes
+        unseen; so nothing is kept of weights in training, and `train()`, `eval()` and loading begin
+        anew.
         """
         weights = [weight for weight in self.weights() if weight is not None]
         marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
@@ -802,12 +832,19 @@ class ElmoLstm(GradientCheckpointingLayer):
         kept = self._packed
         if kept is None or kept[0] != key:
             kept = key, pack_weights(self.weights(), self.config, dtype, quantization), None
-        _, packed, of_row = kept
-        if is_row and of_row is None:
-            of_row = pack_weights_for_row(packed, self.weights())
-        if not (self.training and self.state_weight.requires_grad):
-            self._packed = key, packed, of_row
-        return of_row if is_row and of_row is not None else packed
+            if not (self.training and self.state_weight.requires_grad):
+                self._packed = kept
+        return kept[1]
+
+    def pack_for_row(self, dtype: torch.dtype, quantization: Quantization = None) -> RowWeights:
+        """Pack the weights for products with one row, or give those of the last time, likewise."""
+        packed, kept = self.pack(dtype, quantization), self._packed
+        if kept is not None and kept[1] is packed and kept[2] is not None:
+            return kept[2]
+        of_row = pack_weights_for_row(self.weights(), packed)
+        if kept is not None and kept[1] is packed:
+            self._packed = kept[0], packed, of_row
+        return of_row
 
     def train(self, mode: bool = True) -> "ElmoLstm":
         """Set the mode, as `nn.Module`; see `pack`."""
@@ -881,9 +918,10 @@ def run_layers(
     else:
 
         def run(index: int) -> tuple[Tensor, ...]:
-            plan = plans[index]
-            weights = layers[index].pack(dtype, quantization, is_row=plan.is_row)
-            return run_layer(plan, inputs[index], *states[index], weights)
+            plan, layer, arguments = plans[index], layers[index], (inputs[index], *states[index])
+            if plan.is_row and device == "cpu" and not training:
+                return run_row(plan, *arguments, layer.pack_for_row(dtype, quantization))
+            return run_layer(plan, *arguments, layer.pack(dtype, quantization))
 
         results = run_directions(run, plans, device)
     return [(output, (h, c)) for output, h, c in results]

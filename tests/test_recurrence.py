@@ -147,15 +147,18 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("batch_sizes", [BATCH_SIZES, ONE_ROW], ids=["batch", "one row"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_stack_equals_rows_run_one_by_one(settings: dict[str, Any], reverse: bool) -> None:
+def test_stack_equals_rows_run_one_by_one(
+    settings: dict[str, Any], reverse: bool, batch_sizes: list[int]
+) -> None:
     config = make_config(**settings)
     stack = make_stack(config)
-    x, state = make_inputs(config)
-    expected = reference(stack, x, BATCH_SIZES, state, reverse)
+    x, state = make_inputs(config, batch_sizes, batch=6)
+    expected = reference(stack, x, batch_sizes, state, reverse)
     with torch.no_grad():
-        actual = stack(x, BATCH_SIZES, state, reverse=reverse)
+        actual = stack(x, batch_sizes, state, reverse=reverse)
     assert_close(actual, expected, check_dtype=False)
 
 
@@ -441,11 +444,11 @@ def test_weights_are_packed_once() -> None:
     stack = make_stack(make_config())
     layer = stack.layers[0]
     run(stack)
-    packed, of_row = layer.pack(torch.float32), layer.pack(torch.float32, is_row=True)
+    packed, of_row = layer.pack(torch.float32), layer.pack_for_row(torch.float32)
     run(stack.eval())
     run(stack.eval(), ONE_ROW)
     assert layer.pack(torch.float32) is packed
-    assert layer.pack(torch.float32, is_row=True) is of_row
+    assert layer.pack_for_row(torch.float32) is of_row
 
 
 PRECISIONS = {"float32": 1e-6, "bfloat16": 4e-3, "int8": 2e-3}
@@ -475,7 +478,7 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
     with torch.no_grad():
         alone, _ = stack(x, [1] * 12, state)
         twice, _ = stack(x.repeat_interleave(2, 0), [2] * 12, [z.repeat(1, 2, 1) for z in state])
-    packed = layer.pack(dtype, layer.quantization, is_row=True)
+    packed = layer.pack_for_row(dtype, layer.quantization)
     if has_row_layouts():
         layout = Int8RowWeight if precision == "int8" else RowWeight
         assert isinstance(packed.state_weight, layout) is is_offered
@@ -495,7 +498,7 @@ def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
     stack = make_wide_stack("float32")
     run(stack, ONE_ROW)
     layer = stack.layers[0]
-    packed, of_row = (layer.pack(torch.float32, is_row=is_row) for is_row in (False, True))
+    packed, of_row = layer.pack(torch.float32), layer.pack_for_row(torch.float32)
     if not has_row_layouts():
         pytest.skip("needs FBGEMM")
     assert of_row.input_weight is packed.input_weight
@@ -522,7 +525,7 @@ def test_a_row_of_odd_numbers_in_int8_gives_what_it_gives_in_float32(value: floa
     expected = x @ weight.T
     if not np.isfinite(value):
         expected.fill_(torch.nan)
-    assert_close(recurrence.multiply(x, packed), expected, equal_nan=True)
+    assert_close(recurrence.multiply_row(x, packed), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

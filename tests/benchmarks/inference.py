@@ -28,9 +28,10 @@ from torch.nn.utils.rnn import pack_sequence
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.embedding import embed_layers
 from hf_elmo.recurrence import (
-    Packed,
+    Int8Weight,
     Quantization,
     multiply,
+    multiply_row,
     pack_for_row,
     pack_int8_weight,
     pack_weight,
@@ -161,15 +162,17 @@ def make_native(model: ElmoModel) -> nn.ModuleList:
     ).eval()
 
 
-def pack(weight: Tensor, rows: int, quantization: Quantization) -> Packed:
-    """Lay a weight out for products with some number of rows: the fastest layout known."""
+def pack(weight: Tensor, rows: int, quantization: Quantization) -> Callable[[Tensor], Tensor]:
+    """Lay a weight out for products with some number of rows, in the fastest way known."""
     if quantization is not None:
-        packed: Packed = pack_int8_weight(weight)
+        packed: Tensor | Int8Weight = pack_int8_weight(weight)
     elif weight.device.type == "cpu" and rows > 1:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     else:
         packed = pack_weight(weight)
-    return pack_for_row(weight.detach(), packed) if rows == 1 else packed
+    if rows == 1:
+        return functools.partial(multiply_row, weight=pack_for_row(weight.detach(), packed))
+    return functools.partial(multiply, weight=packed)
 
 
 class Products:
@@ -201,10 +204,10 @@ class Products:
             for batch in self.batches:
                 x = batch.packed.data
                 for of_input, of_state, of_projection in self.directions[direction]:
-                    multiply(x, of_input)
+                    of_input(x)
                     for size in batch.sizes:
-                        multiply(x[:size], of_state)
-                        multiply(self.hidden[:size], of_projection)
+                        of_state(x[:size])
+                        of_projection(self.hidden[:size])
 
     def run_in_turn(self) -> None:
         for direction in range(2):
