@@ -36,12 +36,13 @@ PACKING_ROWS = 64  # what oneDNN lays weights out for; that layout serves any nu
 INT8_ZERO_POINT = 128  # activations are unsigned in oneDNN's fast products
 INT8_MAX = 127
 BLOCK_SIZES = (256, 128, 64, 48, 32, 16)  # of a `RowWeight`, the fastest first
-MIN_BLOCKS = 4  # of a `RowWeight` of our own making, for as many threads
+MIN_BLOCKS = 4  # of a `RowWeight` that we lay out, so that several threads have one each
 TINY = torch.finfo(torch.float32).tiny  # so that rows of zeros have a scale
 FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it spares
 # Multiplications of a step, in float32, from which on a thread for each direction pays: in shorter
 # ones, the threads wait for each other between their operations, for Python's lock.
 LONG_STEP = 2**24
+TRIAL_LOCK = threading.Lock()
 REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, beside float32
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
@@ -156,7 +157,7 @@ class RowWeight(NamedTuple):
     table: Tensor  # (blocks * in, out / blocks)
     indices: Tensor  # int32, (blocks * in): all rows of the table
     offsets: Tensor  # int32, (blocks): where each bag begins
-    memory: Tensor  # what holds the table
+    memory: Tensor  # must live as long as the table, which may be a view of it
 
 
 class Int8RowWeight(NamedTuple):
@@ -187,7 +188,8 @@ def pack_for_row(weight: Tensor, packed: Tensor | Int8Weight) -> Packed:
     if not has_fbgemm():
         return packed
     if isinstance(packed, Int8Weight):
-        return pack_int8_for_row(weight) if can_multiply_int8_row() else packed
+        engine = torch.backends.quantized.engine  # lays out; FBGEMM, unless somebody changed it
+        return pack_int8_for_row(weight) if can_multiply_int8_row(engine) else packed
     if not packed.is_mkldnn:
         return packed
     outputs, inputs = weight.shape
@@ -215,10 +217,15 @@ def view_as_table(packed: Tensor, weight: Tensor) -> Tensor | None:
         The view, valid as long as `packed`; None if the layout, compared with the weight, is not
         such a one.
     """
-    if torch.ops.mkldnn._nbytes(packed) != weight.nbytes:  # there is padding
+    try:
+        num_bytes = torch.ops.mkldnn._nbytes(packed)
+        address = torch.ops.mkldnn.data_ptr(packed)
+    except (AttributeError, RuntimeError):  # they are private, as those of `can_pack`
         return None
-    memory = (ctypes.c_float * weight.numel()).from_address(torch.ops.mkldnn.data_ptr(packed))
-    numbers = torch.frombuffer(memory, dtype=torch.float32)
+    if num_bytes != weight.nbytes:  # there is padding
+        return None
+    array = (ctypes.c_float * weight.numel()).from_address(address)
+    numbers = torch.frombuffer(array, dtype=torch.float32)
     for size in BLOCK_SIZES:
         if not len(weight) % size:
             blocks = cut_into_blocks(weight, size)
@@ -237,14 +244,15 @@ def pack_int8_for_row(weight: Tensor) -> Int8RowWeight:
 
 
 @functools.cache
-def can_multiply_int8_row() -> bool:
+def can_multiply_int8_row(engine: str) -> bool:
     """Whether FBGEMM's products in 8 bits are there, and do not saturate, as they may without VNNI.
 
     They are part of PyTorch's older quantization, which will go one day.
     """
     x = torch.ones(1, 64)
     try:
-        with warnings.catch_warnings(action="ignore"):  # of that; PyTorch warns but once
+        # PyTorch warns of that, but once. Changing how warnings go is not safe in two threads.
+        with TRIAL_LOCK, warnings.catch_warnings(action="ignore"):
             weight = pack_int8_for_row(x.expand(32, 64))
         product = multiply_int8_row(x, weight)
     except (AttributeError, RuntimeError, NotImplementedError):
@@ -254,13 +262,14 @@ def can_multiply_int8_row() -> bool:
 
 def multiply_int8_row(x: Tensor, weight: Int8RowWeight) -> Tensor:
     """Do what `multiply_int8` does, with one row."""
-    scale = max(torch.linalg.vector_norm(x, math.inf).item() / INT8_MAX, TINY)
+    scale = torch.linalg.vector_norm(x, math.inf).item() / INT8_MAX
+    scale = max(scale, TINY)  # in this order: of NaN, it is NaN
     is_finite = math.isfinite(scale)
     product: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
         x.float(), scale if is_finite else 1.0, INT8_ZERO_POINT, weight.packed
     )
     if not is_finite:
-        product.fill_(math.nan)
+        product.mul_(scale)
     return product.to(x.dtype)
 
 
@@ -347,8 +356,8 @@ class Plan(NamedTuple):
 
     @property
     def is_row(self) -> bool:
-        """Whether no step has more than one row."""
-        return self.batch_sizes[0] == 1
+        """Whether each step has one row."""
+        return self.batch_sizes[0] == self.batch_sizes[-1] == 1
 
     @property
     def has_long_steps(self) -> bool:
@@ -564,7 +573,7 @@ def run_row(
         parts = sums, sums[:, : 3 * cell_size], *sums.chunk(4, dim=1)
         steps = list(zip(*(part.split(1) for part in parts), strict=True))
         for t in times:
-            gates, ifo, i, f, o, j = steps[t - start]
+            gates, ifo, i, f, o, j = steps[t - start]  # the others are views of the first
             gates.add_(multiply_row(step_h, weights.state_weight))
             ifo.sigmoid_()
             j.tanh_()

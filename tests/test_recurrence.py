@@ -181,7 +181,7 @@ def test_the_clips_of_these_tests_fire() -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
-@pytest.mark.parametrize("batch_sizes", [[], [0], [0, 0], [2, 0]])
+@pytest.mark.parametrize("batch_sizes", [[], [0], [0, 0], [2, 0], [1, 1, 0]])
 def test_rows_without_a_step_keep_their_state(batch_sizes: list[int], reverse: bool) -> None:
     config = make_config()
     x, state = make_inputs(config, batch_sizes, batch=3)
@@ -307,14 +307,19 @@ def test_gradients_pass_over_steps_without_rows(reverse: bool) -> None:
 
 
 @pytest.mark.usefixtures("implementation")
-def test_outputs_do_not_depend_on_whether_gradients_are_wanted() -> None:
+@pytest.mark.parametrize(
+    ("batch_sizes", "tolerance"), [(BATCH_SIZES, 0), (ONE_ROW, 1e-6)], ids=["batch", "one row"]
+)
+def test_outputs_do_not_depend_on_whether_gradients_are_wanted(
+    batch_sizes: Sequence[int], tolerance: float
+) -> None:
     stack = make_stack(make_config())
-    x, state = make_inputs(stack.config)
-    outputs, _ = stack(x, BATCH_SIZES, state)
+    x, state = make_inputs(stack.config, batch_sizes)
+    outputs, _ = stack(x, batch_sizes, state)
     assert outputs[-1].requires_grad
     with torch.no_grad():
-        expected, _ = stack(x, BATCH_SIZES, state)
-    assert_close(outputs, expected, rtol=0, atol=0)
+        expected, _ = stack(x, batch_sizes, state)
+    assert_close(outputs, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.usefixtures("directions")
@@ -491,7 +496,7 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
 def has_row_layouts() -> bool:
     """Whether this machine has every layout for one row, as x86 has with VNNI."""
     can_pack = all(recurrence.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
-    return can_pack and FBGEMM and recurrence.can_multiply_int8_row()
+    return can_pack and FBGEMM and recurrence.can_multiply_int8_row(torch.backends.quantized.engine)
 
 
 def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
@@ -507,25 +512,53 @@ def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
     assert of_row.state_weight.table.data_ptr() == pointer
 
 
+def test_without_the_private_operators_a_row_has_the_common_layout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weight = torch.randn(128, 64)
+    packed = recurrence.pack_weight(weight)
+    monkeypatch.setattr(recurrence, "has_fbgemm", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_nbytes", raise_attribute_error)
+    assert recurrence.pack_for_row(weight, packed) is packed
+
+
+def raise_attribute_error(*arguments: Any) -> None:
+    raise AttributeError
+
+
+def test_another_engine_of_quantization_gives_a_row_the_common_layout() -> None:
+    weight = torch.randn(128, 64)
+    packed, before = recurrence.pack_int8_weight(weight), torch.backends.quantized.engine
+    torch.backends.quantized.engine = "qnnpack"
+    try:
+        assert recurrence.pack_for_row(weight, packed) is packed
+    finally:
+        torch.backends.quantized.engine = before
+
+
 def test_products_in_8_bits_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def saturate(*arguments: Any) -> Tensor:
         return multiply_int8_row(*arguments).clamp(max=40)
 
     multiply_int8_row = recurrence.multiply_int8_row
     monkeypatch.setattr(recurrence, "multiply_int8_row", saturate)
-    assert not recurrence.can_multiply_int8_row.__wrapped__()
+    assert not recurrence.can_multiply_int8_row.__wrapped__("x86")
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-40, torch.inf, torch.nan])
-def test_a_row_of_odd_numbers_in_int8_gives_what_it_gives_in_float32(value: float) -> None:
+def test_a_row_of_odd_numbers_in_int8_stays_finite_or_is_seen_not_to_be(value: float) -> None:
     stack = make_wide_stack("int8")
     weight, x = stack.layers[0].state_weight.detach(), torch.zeros(1, 64)
     x[0, 3] = value
-    packed = recurrence.pack_for_row(weight, recurrence.pack_int8_weight(weight))
-    expected = x @ weight.T
-    if not np.isfinite(value):
-        expected.fill_(torch.nan)
-    assert_close(recurrence.multiply_row(x, packed), expected, equal_nan=True)
+    packed = recurrence.pack_int8_weight(weight)
+    for product in (
+        recurrence.multiply(x, packed),
+        recurrence.multiply_row(x, recurrence.pack_for_row(weight, packed)),
+    ):
+        if np.isfinite(value):
+            assert_close(product, x @ weight.T)
+        else:
+            assert not product.isfinite().any()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
