@@ -42,8 +42,8 @@ FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it spares
 # Multiplications of a step, in float32, from which on a thread for each direction pays: in shorter
 # ones, the threads wait for each other between their operations, for Python's lock.
 LONG_STEP = 2**24
-TRIAL_LOCK = threading.Lock()
 REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, beside float32
+TRIAL_LOCK = threading.Lock()  # held while `can_multiply_int8_row` tries
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 Quantization = Literal["int8"] | None

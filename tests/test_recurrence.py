@@ -34,7 +34,6 @@ from hf_elmo.recurrence import (
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
 ONE_ROW = [1] * 5
-FBGEMM = recurrence.has_fbgemm()
 SETTINGS = {
     "clips that fire": {},
     "no clips": {"cell_clip": None, "projection_clip": None},
@@ -474,7 +473,7 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
     precision: str, is_offered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    stack = make_wide_stack(precision)
+    stack, has_layouts = make_wide_stack(precision), has_row_layouts()
     if not is_offered:
         monkeypatch.setattr(recurrence, "has_fbgemm", lambda: False)
     layer, dtype = stack.layers[0], stack.layers[0].bias.dtype
@@ -484,7 +483,7 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
         alone, _ = stack(x, [1] * 12, state)
         twice, _ = stack(x.repeat_interleave(2, 0), [2] * 12, [z.repeat(1, 2, 1) for z in state])
     packed = layer.pack_for_row(dtype, layer.quantization)
-    if has_row_layouts():
+    if has_layouts:
         layout = Int8RowWeight if precision == "int8" else RowWeight
         assert isinstance(packed.state_weight, layout) is is_offered
         assert isinstance(packed.projection_weight, layout) is is_offered
@@ -496,7 +495,8 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
 def has_row_layouts() -> bool:
     """Whether this machine has every layout for one row, as x86 has with VNNI."""
     can_pack = all(recurrence.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
-    return can_pack and FBGEMM and recurrence.can_multiply_int8_row(torch.backends.quantized.engine)
+    engine = torch.backends.quantized.engine
+    return can_pack and recurrence.has_fbgemm() and recurrence.can_multiply_int8_row(engine)
 
 
 def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
