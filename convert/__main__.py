@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from convert.checkpoint import NUMBER_SIZES, ConversionError
 from convert.conversion import FORMATS, Conversion, convert_checkpoint
+from convert.layout import NUMBER_SIZES, ConversionError
 
 EXAMPLES = """
 Convert an old ELMo checkpoint to a folder for from_pretrained, or back.

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from convert import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
-from convert.checkpoint import (
+from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
+from convert.layout import (
     NUMBER_SIZES,
     Checkpoint,
     ConversionError,

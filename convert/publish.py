@@ -6,7 +6,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented
 
-from convert.checkpoint import ConversionError
+from convert.layout import ConversionError
 
 
 def check_name(name: str) -> None:

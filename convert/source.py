@@ -12,8 +12,8 @@ from pathlib import Path
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-from convert.archive import is_archive, unpack
-from convert.checkpoint import ConversionError, Format
+from convert.layout import ConversionError, Format
+from convert.unpack import is_archive, unpack
 
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?", re.ASCII)  # name@revision
 HIDDEN = (".", "__MACOSX")  # beginnings of names of which no archive's author knows

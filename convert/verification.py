@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from convert.checkpoint import ConversionError
+from convert.layout import ConversionError
 from hf_elmo import ElmoModel, ElmoState, ElmoTokenizer
 
 # float32: what the original programs differ by among themselves at full size. Half precision: what

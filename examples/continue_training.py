@@ -5,10 +5,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hf_elmo.pretrained import resolve_name
-from hf_elmo.pretraining.evaluation import evaluate_text
-from hf_elmo.pretraining.models import load_language_model
-from hf_elmo.pretraining.text import read_files
+from hf_elmo.bundled import resolve_name
+from hf_elmo.corpus.sentences import read_files
+from hf_elmo.language_model.models import load_language_model
+from hf_elmo.language_model.perplexity import evaluate_text
 
 # One sentence a line, words between spaces.
 STORY = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"

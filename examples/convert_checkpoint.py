@@ -8,7 +8,7 @@ import torch
 
 from convert import convert_checkpoint
 from hf_elmo import ElmoModel
-from hf_elmo.pretrained import resolve_name
+from hf_elmo.bundled import resolve_name
 
 bundled = Path(resolve_name("elmo-mini-en"))
 with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import hf_elmo  # registers the Auto classes
-from hf_elmo.pretrained import resolve_name
+from hf_elmo.bundled import resolve_name
 
 name = resolve_name("elmo-mini-en")  # or a folder, or a name on the Hub
 tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModel.from_pretrained(name)

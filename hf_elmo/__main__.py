@@ -12,10 +12,10 @@ import typer
 from torch import distributed
 from transformers.utils import logging
 
-from .embedding import BATCH_TOKENS, Layers, Pooling
-from .files import InputFormat, OutputDtype, OutputFormat, Settings, embed_file
+from .bundled import BUNDLED_NAME, resolve_name
+from .corpus.embedding import BATCH_TOKENS, Layers, Pooling
+from .corpus.files import InputFormat, OutputDtype, OutputFormat, Settings, embed_file
 from .modeling_elmo import ElmoModel
-from .pretrained import BUNDLED_NAME, resolve_name
 from .pretraining.commands import add_commands
 from .tokenization_elmo import ElmoTokenizer
 

@@ -497,7 +497,7 @@ def choose_activation(device: str, is_rough: bool) -> Callable[..., tuple[Tensor
     if device != "cuda":
         return activate_roughly if is_rough else activate
     try:
-        from .recurrence_cuda import activate as activate_on_gpu
+        from .lstm_triton import activate as activate_on_gpu
     except ImportError:
         return activate
     return activate_on_gpu

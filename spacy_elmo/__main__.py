@@ -6,7 +6,7 @@ from typing import Annotated
 import spacy
 import typer
 
-from .learned import collect_mixes, draw_table, plot_mixes
+from .mix_report import collect_mixes, draw_table, plot_mixes
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 

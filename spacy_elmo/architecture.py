@@ -10,7 +10,7 @@ from spacy.util import registry
 from thinc.api import Model, Ops, torch2xp, xp2torch
 from torch import Tensor
 
-from .cache import LayerCache
+from .layer_cache import LayerCache
 from .segments import Segment, find_segments
 from .shim import Dtype, ElmoShim
 
@@ -154,7 +154,7 @@ def iterate_pieces(
     Returns:
         The pieces in the order of the words. No piece holds white space.
     """
-    from hf_elmo import embedding
+    from hf_elmo.corpus import embedding
 
     bilm = get_shim(model).load()
     batch_tokens = model.attrs["max_batch_tokens"] or embedding.BATCH_TOKENS

@@ -28,9 +28,9 @@ from .architecture import (
     to_ops,
     train_layers,
 )
-from .cache import LayerCache
 from .desk import LayerDesk, TrainingBatch
 from .extensions import LAYERS_KEY, VECTORS_KEY, get_mean_vector, register_extensions
+from .layer_cache import LayerCache
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
 from .mix import Mix, mix_words
 from .segments import Segment, SegmentBy

@@ -214,7 +214,7 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def _resolve_name(name: str) -> str:
-    from hf_elmo.pretrained import resolve_name
+    from hf_elmo.bundled import resolve_name
 
     return resolve_name(name)
 

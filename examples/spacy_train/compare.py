@@ -149,7 +149,7 @@ def find_cut(output: Path, share: float) -> Path:
 
 def evaluate(task: str, pipeline: Path, test: Path) -> dict[str, Any]:
     """Count, by doc, the facts found rightly, those found and those to be found; give the mixes."""
-    from spacy_elmo.learned import collect_mixes
+    from spacy_elmo.mix_report import collect_mixes
 
     nlp = spacy.load(pipeline)
     gold = list(DocBin().from_disk(test).get_docs(nlp.vocab))
@@ -251,7 +251,7 @@ def draw_costs(results: dict[Run, dict[str, Any]], tasks: Sequence[str]) -> Iter
 
 def plot_mix(results: dict[Run, dict[str, Any]], tasks: Sequence[str], path: Path) -> None:
     """Draw each task's mix, the mean over its seeds, as figure 2 of Peters et al. 2018."""
-    from spacy_elmo.learned import MixOfComponent, plot_mixes
+    from spacy_elmo.mix_report import MixOfComponent, plot_mixes
 
     mixes = []
     for task in tasks:

@@ -16,24 +16,29 @@ from transformers import (
     set_seed,
 )
 
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.modeling_elmo import ElmoForPreTraining
-from hf_elmo.pretrained import BUNDLED_NAME, resolve_name
-
-from .evaluation import Perplexity, evaluate_stream, evaluate_text
-from .language_model import WindowedLanguageModel
-from .models import (
+from hf_elmo.corpus.sentences import Text, read_dataset, read_files
+from hf_elmo.language_model.models import (
     PRESETS,
     create_model,
     load_language_model,
     load_model_to_continue,
     load_vocabulary,
 )
-from .scoring import Direction, find_substitutes, score_sentences
-from .streams import SentenceStream, WindowStream
-from .text import Text, read_dataset, read_files
+from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream, evaluate_text
+from hf_elmo.language_model.scores import Direction, find_substitutes, score_sentences
+from hf_elmo.language_model.streams import SentenceStream, WindowStream
+from hf_elmo.language_model.vocabulary import (
+    VOCABULARY_NAME,
+    TargetVocabulary,
+    build_vocabulary,
+    count_words,
+)
+from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.modeling_elmo import ElmoForPreTraining
+
 from .trainer import ElmoTrainer
-from .vocabulary import VOCABULARY_NAME, TargetVocabulary, build_vocabulary, count_words
 
 NUM_BOUNDARIES = 1  # predictions of a direction and sentence beside its words
 DEFAULT_VOCABULARY_SIZE = 50_000

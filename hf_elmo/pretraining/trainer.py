@@ -23,13 +23,12 @@ from transformers import (
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hf_elmo.corpus.sentences import Text
+from hf_elmo.language_model.perplexity import evaluate_stream
+from hf_elmo.language_model.streams import WindowCollator, WindowStream
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_elmo import ElmoState
-
-from .evaluation import evaluate_stream
-from .language_model import WindowedLanguageModel
-from .streams import WindowCollator, WindowStream
-from .text import Text
-from .vocabulary import TargetVocabulary
 
 POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from hf_elmo.embedding import embed_layers
+from hf_elmo.corpus.embedding import embed_layers
 from hf_elmo.recurrence import (
     Int8Weight,
     Quantization,
@@ -57,7 +57,7 @@ import psutil, torch
 from transformers import PreTrainedModel  # `import transformers` alone puts its 130 MB off
 imported = psutil.Process().memory_info().rss
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.embedding import embed_layers
+from hf_elmo.corpus.embedding import embed_layers
 folder, dtype, quantization, text, num_sentences = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")][: int(num_sentences)]
 sentences.sort(key=len)

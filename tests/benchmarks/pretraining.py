@@ -13,16 +13,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
+from hf_elmo.windows.losses import draw_log_uniform, log_expected_count
+from hf_elmo.windows.models import PRESETS
+from hf_elmo.windows.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.windows.vocabulary import TargetVocabulary
+from hf_elmo.windows.windows import WindowedLanguageModel
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.pretraining import language_model
-from hf_elmo.pretraining.language_model import WindowedLanguageModel
-from hf_elmo.pretraining.losses import draw_log_uniform, log_expected_count
-from hf_elmo.pretraining.models import PRESETS
-from hf_elmo.pretraining.streams import SentenceStream, WindowCollator, WindowStream
-from hf_elmo.pretraining.text import Text
-from hf_elmo.pretraining.vocabulary import TargetVocabulary
+from hf_elmo.corpus.sentences import Text
 from hf_elmo.recurrence import lstm_step
 
 VOCABULARY_SIZE = 18_879
@@ -66,8 +65,8 @@ def main(
 
     def train_plainly(batch: dict[str, Tensor]) -> None:
         with (
-            patch.object(language_model, "run_stacks", run_plainly),
-            patch.object(language_model, "sampled_softmax_losses", sample_plainly),
+            patch.object(windows, "run_stacks", run_plainly),
+            patch.object(windows, "sampled_softmax_losses", sample_plainly),
         ):
             plain.train(batch)
 

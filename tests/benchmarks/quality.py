@@ -20,8 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.embedding import embed
-from hf_elmo.pretrained import BUNDLED_NAME, resolve_name
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.corpus.embedding import embed
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,1 @@
+"""The formats of old checkpoints, a module each."""

@@ -1,0 +1,224 @@
+"""AllenNLP's archives of trained tasks, and weights of its `Elmo` module, both ways."""
+
+import json
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from convert.formats import bilm_variables, torch_weights
+from convert.formats.torch_weights import read_state_dict
+from convert.layout import (
+    Checkpoint,
+    ConversionError,
+    Format,
+    LazyTensor,
+    Mix,
+    Sources,
+    WriteSettings,
+    add_mixes,
+    configured_mix,
+)
+
+# An archive's weights, and the best of a folder in which a task was trained.
+WEIGHTS = ("weights.th", "best.th")
+SUFFIXES = (".th", ".pt", ".pth")
+CONFIG, OPTIONS = "config.json", "options.json"
+# The published models' options, which are not in the archives, are those we guess.
+PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
+
+NAMES = torch_weights.Names(
+    characters="_token_embedder._char_embedding_weights",
+    character_order=bilm_variables.PLAIN,  # it has our row for "no token"
+    convolution="_token_embedder.char_conv_{}",
+    highway="_token_embedder._highways._layers.{}",
+    projection="_token_embedder._projection",
+    lstm="_elmo_lstm.{}_layer_{}",
+)
+BILM_NAME = r"_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_"
+BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, where the mixes lie beside it: `scalar_mix_0.gamma`
+# Of the other ELMo of AllenNLP (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
+OTHER_BILM_SCOPE = "_contextualizer."
+
+
+def recognises(path: Path) -> bool:
+    """Tell an unpacked archive by its weights, weights by the ending of their name."""
+    if path.is_dir():
+        return any((path / name).is_file() for name in WEIGHTS)
+    return path.is_file() and path.suffix in SUFFIXES
+
+
+# --- Reading ---
+
+
+@contextmanager
+def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
+    """Open the biLM of a task's model, with the scalar mixes that the task learned.
+
+    Raises:
+        ConversionError: If a file is missing or broken, or the model has no ELMo.
+    """
+    path = sources.checkpoint
+    if path.is_dir():
+        path = next(path / name for name in WEIGHTS if (path / name).is_file())
+    files, every = [path], read_state_dict(path)
+    scope = _find_scope(path, every)
+    tensors = {
+        name.removeprefix(scope): tensor
+        for name, tensor in every.items()
+        if re.match(rf"{re.escape(scope)}({BILM_NAME})", name)
+    }
+    settings: dict[str, Any] = {}
+    if path.with_name(CONFIG).is_file():
+        files.append(path.with_name(CONFIG))
+        settings = bilm_variables.read_options(files[-1])
+    embedder = _find_embedder(settings)
+    options_path = sources.options or _find_options(path)
+    if options_path is not None:
+        files.append(options_path)
+        options = bilm_variables.read_options(options_path)
+    else:
+        options = torch_weights.guess_options(tensors, NAMES, path)
+        if PUBLISHED_OPTIONS.fullmatch(str(embedder["options_file"])) is None:
+            bilm_variables.warn_of_guess(path)
+    config = torch_weights.make_config(options, tensors, NAMES)
+    parts = torch_weights.make_parts(config, NAMES)
+    checkpoint = Checkpoint(
+        config=config,
+        tensors=bilm_variables.take_parts(parts, tensors, path.name),
+        files=tuple(files),
+    )
+    task = settings.get("model")
+    name = task.get("type") if isinstance(task, dict) else task
+    mixes = dict(_read_mixes(every, scope, str(name or "elmo"), embedder["do_layer_norm"] is True))
+    others = len(every) - len(tensors) - sum(len(mix.weights) + 1 for mix in mixes.values())
+    left_out = (f"{path.name}: {others} tensors of the task, not of its ELMo",) if others else ()
+    yield replace(add_mixes(checkpoint, mixes), left_out=left_out)
+
+
+def _find_scope(path: Path, names: Iterable[str]) -> str:
+    """Find what stands before the names of a biLM's tensors."""
+    scopes = [
+        name.removesuffix(NAMES.characters) for name in names if name.endswith(NAMES.characters)
+    ]
+    if len(scopes) == 1:
+        return scopes[0]
+    if scopes:
+        raise ConversionError(f"{path}: expected one ELMo, found several: {', '.join(scopes)}.")
+    if any(OTHER_BILM_SCOPE in name for name in names):
+        raise ConversionError(
+            f"{path}: expected an ELMo of LSTMs, found the biLM of Peters et al. (2018b), of "
+            "Transformers or gated CNNs: another architecture, which is not supported."
+        )
+    found = ", ".join(list(names)[:10]) or "none"
+    raise ConversionError(f"{path}: expected an ELMo, ...{NAMES.characters}; there are: {found}.")
+
+
+def _find_embedder(settings: dict[str, Any]) -> dict[str, Any]:
+    """Find the settings of the ELMo in those of a task; what they lack is None."""
+    nodes: list[Any] = [settings]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            if "options_file" in node:
+                return defaultdict(lambda: None, node)
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+    return defaultdict(lambda: None)
+
+
+def _find_options(weights: Path) -> Path | None:
+    """Find the options beside the weights, by their name or where AllenNLP archives them."""
+    places = [weights.with_name(f"{weights.stem}_{OPTIONS}"), weights.with_name(OPTIONS)]
+    places += sorted(weights.parent.glob("fta/*options_file"))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _read_mixes(
+    every: Mapping[str, LazyTensor], scope: str, task: str, layer_norm: bool
+) -> Iterator[tuple[str, Mix]]:
+    """Read the scalar mixes, which lie beside the biLM."""
+    scope = scope.removesuffix(BILM_SCOPE)
+    for name, gamma in every.items():
+        match = re.fullmatch(rf"{re.escape(scope)}(scalar_mix\w*)\.gamma", name)
+        if match is not None:
+            weights = bilm_variables.numbered(f"{scope}{match[1]}.scalar_parameters.{{}}", every)
+            numbers = [tensor.read() for tensor in (gamma, *weights)]
+            if any(array.shape != (1,) for array in numbers):
+                raise ConversionError(f"{gamma.source}: expected single numbers in this mix.")
+            factor, *values = (float(array[0]) for array in numbers)
+            yield f"{task}.{match[1]}", Mix(tuple(values), factor, layer_norm)
+
+
+# --- Writing ---
+
+
+def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+    """Check that AllenNLP's `Elmo` can be this biLM.
+
+    Raises:
+        ConversionError: If it can't, naming all that it lacks.
+    """
+    if target.suffix != SUFFIXES[0]:
+        raise ConversionError(f"{target.name}: expected a file name that ends in {SUFFIXES[0]}.")
+    if dtype != "float32":
+        raise ConversionError(f"AllenNLP's weights are float32 numbers, not {dtype}.")
+    config = checkpoint.config
+    bilm_variables.make_options(config)
+    needs = {
+        "characters": config.char_embedding_size > 0,
+        f"{bilm_variables.DEFAULT_MAX_CHARACTERS} characters a word": (
+            config.max_characters_per_token == bilm_variables.DEFAULT_MAX_CHARACTERS
+        ),
+        "both directions": config.bidirectional,
+        "skip connections": config.use_residual,
+        "both clips": config.cell_clip is not None and config.projection_clip is not None,
+        "a projection of cells": config.use_cell_projection,
+        "a projection of token vectors": config.use_token_projection,
+    }
+    missing = [name for name, is_there in needs.items() if not is_there]
+    if missing:
+        raise ConversionError(f"AllenNLP's Elmo needs what this biLM lacks: {', '.join(missing)}.")
+    if "softmax.weight" in checkpoint.tensors:
+        warnings.warn("AllenNLP's Elmo has no softmax: it is left out.", stacklevel=2)
+
+
+def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
+    """Write a state dict of AllenNLP's `Elmo`, and its options beside it."""
+    config = checkpoint.config
+    text = json.dumps(bilm_variables.make_options(config), indent=2) + "\n"
+    path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
+    weights: dict[str, torch.Tensor] = {}
+    for part in torch_weights.make_parts(config, NAMES):
+        name, array = BILM_SCOPE + part.variable, checkpoint.tensors[part.name].read()
+        if part.order is torch_weights.GATES and array.ndim == 1:  # AllenNLP's bias has it in
+            array = array.copy()
+            array[config.cell_size : 2 * config.cell_size] += config.forget_bias
+        first, last = part.rows or (0, part.variable_shape[0])
+        whole = weights.setdefault(name, torch.empty(part.variable_shape))
+        whole[first:last] = torch.from_numpy(np.ascontiguousarray(part.order.to_bilm(array)))
+    mixes = checkpoint.mixes or {"": configured_mix(config)}
+    for k, mix in enumerate(mixes.values()):
+        weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])
+        for i, weight in enumerate(mix.weights):
+            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor([weight])
+    torch.save(weights, path)
+
+
+FORMAT = Format(
+    name="allennlp",
+    description="AllenNLP's model.tar.gz or weights.th, of a task with ELMo or of Elmo alone",
+    recognises=recognises,
+    companions=("options",),
+    open=open_checkpoint,
+    write=write_checkpoint,
+    check=check,
+)

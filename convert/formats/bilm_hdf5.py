@@ -1,0 +1,251 @@
+"""HDF5 files of bilm-tf and AllenNLP with their options, softmax and vocabulary, both ways."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from convert.formats import bilm_variables
+from convert.layout import (
+    Checkpoint,
+    ConversionError,
+    FloatArray,
+    Format,
+    LazyTensor,
+    Sources,
+    WriteSettings,
+)
+
+SUFFIXES = (".hdf5", ".h5")
+# What h5py raises for a broken file, depending on where it is broken.
+HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
+MAX_VARIABLES = 10_000
+MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
+
+
+def recognises(path: Path) -> bool:
+    """Tell an HDF5 file by its signature, a broken one by its name."""
+    return path.is_file() and (path.suffix.lower() in SUFFIXES or h5py.is_hdf5(path))
+
+
+# --- Variables of a file ---
+
+
+@contextmanager
+def open_variables(path: Path) -> Iterator[dict[str, LazyTensor]]:
+    """Open the variables of an HDF5 file by their standard names.
+
+    Raises:
+        ConversionError: If the file is no whole HDF5 file, or points to other files.
+    """
+    if path.is_dir():
+        raise ConversionError(f"{path}: expected an HDF5 file, got a folder.")
+    if not h5py.is_hdf5(path):
+        with path.open("rb") as file:
+            start = file.read(8)
+        raise ConversionError(f"{path}: expected an HDF5 file, got one that begins with {start!r}.")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise ConversionError(f"{path}: expected a whole HDF5 file, got: {error}.") from error
+    with file:
+        try:
+            variables = _list_variables(path, file)
+        except ConversionError:
+            raise
+        except HDF5_ERRORS as error:
+            raise ConversionError(f"{path}: expected a whole HDF5 file, got: {error}.") from error
+        yield variables
+
+
+def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
+    links: list[tuple[str, Any]] = []
+
+    def note(name: str, link: Any) -> bool | None:
+        links.append((name, link))
+        return True if len(links) > MAX_VARIABLES else None  # anything but None ends the visit
+
+    file.visititems_links(note)
+    if len(links) > MAX_VARIABLES:
+        raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
+    variables: dict[str, LazyTensor] = {}
+    for name, link in links:
+        if not isinstance(link, h5py.HardLink):
+            raise ConversionError(
+                f"{path}: {name} is a link to another place or file; expected the numbers here."
+            )
+        item = file[name]
+        if isinstance(item, h5py.Dataset):
+            variable = _variable(path, name, item)
+            if bilm_variables.standard_name(name) in variables:
+                raise ConversionError(f"{path}: {name} is there twice, under two names.")
+            variables[bilm_variables.standard_name(name)] = variable
+    return variables
+
+
+def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
+    """Check, before anything is read, that a dataset holds its numbers and nothing else."""
+    source = f"{path.name}: {name}"
+    if dataset.dtype.kind != "f":
+        raise ConversionError(f"{source}: expected floating-point numbers, got {dataset.dtype}.")
+    if not dataset.shape:
+        raise ConversionError(f"{source}: expected one axis or more, got {dataset.shape}.")
+    if dataset.is_virtual or dataset.external:
+        raise ConversionError(f"{source}: expected the numbers in this file, got a link to others.")
+    stored, size = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
+    if size > stored * (MAX_COMPRESSION if dataset.chunks else 1):
+        raise ConversionError(
+            f"{source}: expected {size} bytes for shape {list(dataset.shape)}, "
+            f"the file has {stored}."
+        )
+
+    def read_rows(start: int, stop: int) -> FloatArray:
+        try:
+            rows = dataset[start:stop]
+        except HDF5_ERRORS as error:
+            raise ConversionError(f"{source}: cannot be read: {error}.") from error
+        return np.asarray(rows, dtype=np.float32)
+
+    return LazyTensor(source, dataset.shape, read_rows)
+
+
+# --- Reading ---
+
+
+@contextmanager
+def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
+    """Open a biLM in bilm-tf's HDF5 format.
+
+    Raises:
+        ConversionError: If a file is missing, broken, or does not belong to the others.
+    """
+    weights = sources.checkpoint
+    options_path = sources.options or _find(weights, "options.json")
+    if options_path is None:
+        places = " or ".join(str(place) for place in _places(weights, "options.json"))
+        raise ConversionError(
+            f"{weights}: expected its options in {places}, found none. Name them with --options."
+        )
+    options, files = bilm_variables.read_options(options_path), [weights, options_path]
+    with ExitStack() as stack:
+        variables = stack.enter_context(open_variables(weights))
+        if sources.token_embeddings is not None:
+            table = stack.enter_context(open_variables(sources.token_embeddings))
+            variables = _replace_encoder(variables, table, sources.token_embeddings)
+            options = {**options, "char_cnn": None}
+            files.append(sources.token_embeddings)
+        if sources.softmax is not None:
+            softmax = stack.enter_context(open_variables(sources.softmax))
+            variables = _add_softmax(variables, softmax, sources.softmax)
+            files.append(sources.softmax)
+        vocabulary = sources.vocabulary or _find(weights, "vocab.txt")
+        if sources.softmax is not None and vocabulary is None:
+            raise ConversionError(
+                f"{sources.softmax}: expected the softmax's vocabulary beside {weights}, found "
+                "none. Name it with --vocabulary."
+            )
+        yield bilm_variables.gather_checkpoint(
+            options, variables, files=tuple(files), vocabulary=vocabulary
+        )
+
+
+def _places(weights: Path, name: str) -> tuple[Path, Path]:
+    """Name where a file that goes with weights may be.
+
+    The first is AllenAI's custom, `x_weights.hdf5` with `x_options.json`, in which they are also
+    written; the second is the plain name.
+    """
+    stem = weights.stem
+    prefix = stem.removesuffix("weights") if stem.endswith("weights") else f"{stem}_"
+    return weights.with_name(prefix + name), weights.with_name(name)
+
+
+def _find(weights: Path, name: str) -> Path | None:
+    return next((place for place in _places(weights, name) if place.is_file()), None)
+
+
+def _replace_encoder(
+    variables: dict[str, LazyTensor], table: dict[str, LazyTensor], path: Path
+) -> dict[str, LazyTensor]:
+    """Put the word vectors of `dump_token_embeddings` in place of what computes them."""
+    if list(table) != ["embedding"]:
+        raise ConversionError(
+            f"{path}: expected one variable, embedding, as bilm-tf's dump_token_embeddings writes "
+            f"it; found {', '.join(list(table)[:10]) or 'none'}."
+        )
+    return table | {name: variables[name] for name in variables if name.startswith("RNN_")}
+
+
+def _add_softmax(
+    variables: dict[str, LazyTensor], softmax: dict[str, LazyTensor], path: Path
+) -> dict[str, LazyTensor]:
+    if set(softmax) != {"softmax/W", "softmax/b"}:
+        raise ConversionError(
+            f"{path}: expected two variables, softmax/W and softmax/b; "
+            f"found {', '.join(list(softmax)[:10]) or 'none'}."
+        )
+    twice = [name for name in softmax if name in variables]
+    if twice:
+        raise ConversionError(f"{path}: expected no {twice[0]}, as the weights hold one already.")
+    return variables | softmax
+
+
+# --- Writing ---
+
+
+def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+    """Check that bilm-tf has such a biLM, and that the target can be its file.
+
+    Raises:
+        ConversionError: If not.
+    """
+    if target.suffix.lower() not in SUFFIXES or target.is_dir():
+        raise ConversionError(f"{target}: expected the name of a file that ends in .hdf5.")
+    if dtype != "float32":
+        raise ConversionError(f"bilm-tf's format has float32 numbers, got --dtype {dtype}.")
+    bilm_variables.make_options(checkpoint.config)
+    if checkpoint.config.word_vocab_size and checkpoint.words is None:
+        raise ConversionError("bilm-tf's format needs the words of the word table, got none.")
+
+
+def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
+    """Write weights in HDF5; beside them options, and softmax and vocabulary if there are any."""
+    options = bilm_variables.make_options(checkpoint.config)
+    text = json.dumps(options, indent=2) + "\n"
+    _places(path, "options.json")[0].write_text(text, encoding="utf-8")
+    _write_parts(path, bilm_variables.make_parts(checkpoint.config), checkpoint)
+    if "softmax.weight" in checkpoint.tensors:
+        config = checkpoint.config
+        parts = bilm_variables.softmax_parts(
+            config.vocab_size, config.projection_size, is_shared=False
+        )
+        _write_parts(_places(path, "softmax_weights.hdf5")[0], parts, checkpoint)
+    words = checkpoint.words or checkpoint.target_words
+    if words is not None:
+        bilm_variables.write_vocabulary(_places(path, "vocab.txt")[0], words)
+
+
+def _write_parts(path: Path, parts: Iterable[bilm_variables.Part], checkpoint: Checkpoint) -> None:
+    # Through Python's file: on a full disk HDF5's own file access ends the process.
+    with path.open("xb+") as raw, h5py.File(raw, "w") as file:
+        for part in parts:
+            tensor, first = checkpoint.tensors[part.name], part.rows[0] if part.rows else 0
+            dataset = file.require_dataset(part.variable, part.variable_shape, "float32")
+            for block in bilm_variables.variable_blocks(part, tensor, checkpoint.config):
+                dataset[first : first + len(block)] = block
+                first += len(block)
+
+
+FORMAT = Format(
+    name="bilm-hdf5",
+    description="weights.hdf5 and options.json of bilm-tf, AllenNLP, SeqVec and others",
+    recognises=recognises,
+    companions=("options", "vocabulary", "softmax", "token_embeddings"),
+    open=open_checkpoint,
+    write=write_checkpoint,
+    check=check_checkpoint,
+)

@@ -1,0 +1,232 @@
+"""Folders of `save_pretrained`: what `ElmoModel.from_pretrained` loads, both ways."""
+
+import copy
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
+
+from convert.formats import bilm_variables
+from convert.layout import (
+    Checkpoint,
+    ConversionError,
+    FloatArray,
+    Format,
+    LazyTensor,
+    Mix,
+    Provenance,
+    Sources,
+    WriteSettings,
+)
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
+from hf_elmo.modeling_elmo import BILM_PREFIXES
+
+WEIGHTS = "model.safetensors"
+TARGET_WORDS, MIXES = "target_vocab.txt", "scalar_mixes.json"
+TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
+    "characters",
+    "sentence_start",
+    "sentence_end",
+    "unknown",
+    "map_boundary_words",
+    "word_pattern",
+)
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+def recognises(path: Path) -> bool:
+    """Tell a folder of an ElmoModel by its configuration."""
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("model_type") == ElmoConfig.model_type
+
+
+# --- Reading ---
+
+
+@contextmanager
+def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
+    """Open what `save_pretrained` or `convert` wrote: a biLM, with its softmax if it has one.
+
+    Raises:
+        ConversionError: If a file is missing or broken.
+    """
+    folder = sources.checkpoint
+    try:
+        config = ElmoConfig.from_pretrained(folder)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
+    target_words = None
+    if config.vocab_size and (folder / TARGET_WORDS).is_file():
+        target_words = bilm_variables.read_vocabulary(
+            folder / TARGET_WORDS, config.vocab_size, "the softmax"
+        )
+    try:
+        file = safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise ConversionError(f"{path}: expected safetensors, got {error}.") from error
+    with file:
+        names = {name.removeprefix("elmo."): name for name in file.keys()}  # noqa: SIM118
+        own = [name for name in names if name.startswith((*BILM_PREFIXES, "softmax."))]
+        yield Checkpoint(
+            config=config,
+            tensors={name: _open_tensor(names[name], file) for name in own},
+            files=(path, folder / "config.json"),
+            target_words=target_words,
+            mixes=_read_mixes(folder / MIXES),
+            left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
+            **_read_tokenizer(folder),
+        )
+
+
+def _read_tokenizer(folder: Path) -> dict[str, Any]:
+    """Give what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
+    if not (folder / "tokenizer_config.json").is_file():
+        return {}
+    try:
+        tokenizer = ElmoTokenizer.from_pretrained(folder)
+    except (ValueError, TypeError) as error:
+        raise ConversionError(f"{folder}: expected an ElmoTokenizer, got: {error}") from error
+    return {
+        "words": tokenizer.word_vocab and tuple(tokenizer.word_vocab),
+        "characters": tokenizer.char_vocab and tuple(tokenizer.char_vocab),
+        "tokenizer": {name: getattr(tokenizer, name) for name in TOKENIZER_ARGUMENTS},
+    }
+
+
+def _read_mixes(path: Path) -> dict[str, Mix]:
+    """Read the mixes that tasks learned, of a converted model."""
+    if not path.is_file():
+        return {}
+    try:
+        mixes = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: Mix(tuple(map(float, mix["weights"])), float(mix["gamma"]), mix["layer_norm"])
+            for name, mix in mixes.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ConversionError(f"{path}: expected scalar mixes by name, got: {error!r}.") from error
+
+
+def _open_tensor(name: str, file: safe_open) -> LazyTensor:
+    stored = file.get_slice(name)
+
+    def read_rows(start: int, stop: int) -> FloatArray:
+        rows: torch.Tensor = stored[start:stop]
+        return rows.float().numpy()
+
+    return LazyTensor(name, tuple(stored.get_shape()), read_rows)
+
+
+# --- Writing ---
+
+
+def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
+    """Write a folder for `from_pretrained`: model, tokenizer, model card.
+
+    Raises:
+        ConversionError: If the vocabularies do not fit the model.
+    """
+    path.mkdir()
+    has_softmax = "softmax.weight" in checkpoint.tensors
+    config = copy.deepcopy(checkpoint.config)
+    config.architectures = [(ElmoForPreTraining if has_softmax else ElmoModel).__name__]
+    config.dtype = "float32"  # whatever the file's: half precision is slow on CPUs
+    config.save_pretrained(path)
+    tensors = {
+        f"elmo.{name}" if has_softmax and not name.startswith("softmax.") else name: tensor
+        for name, tensor in checkpoint.tensors.items()
+    }
+    write_safetensors(path / WEIGHTS, tensors, settings.dtype)
+    try:
+        tokenizer = ElmoTokenizer.from_config(
+            config,
+            char_vocab=checkpoint.characters,
+            word_vocab=checkpoint.words,
+            **checkpoint.tokenizer,
+        )
+    except ValueError as error:
+        raise ConversionError(f"The vocabulary does not fit the model: {error}") from error
+    tokenizer.save_pretrained(path)
+    if checkpoint.target_words is not None:
+        bilm_variables.write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
+    if checkpoint.mixes:
+        mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
+        (path / MIXES).write_text(json.dumps(mixes, indent=2) + "\n", encoding="utf-8")
+    card = make_model_card(
+        config,
+        name=path.name,
+        license=settings.weights_license,
+        language=checkpoint.languages,
+        source=" ".join(_describe_origin(checkpoint, settings.provenance)),
+        files=settings.provenance.files,
+    )
+    (path / "README.md").write_text(card, encoding="utf-8")
+
+
+def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
+    """Give the model card's sentences on where the weights come from."""
+    source, version = provenance.source, provenance.version
+    yield f"Converted from `{source}`, of the format {provenance.format}, by spacy-elmo {version}."
+    yield from checkpoint.origin
+    if checkpoint.mixes:
+        names = ", ".join(checkpoint.mixes)
+        yield f"`{MIXES}` has the scalar mixes that were learned with: {names}."
+    if checkpoint.left_out:
+        yield f"Left out: {'; '.join(checkpoint.left_out)}."
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:
+    """Write tensors one after the other, so that never more than a few rows are in memory.
+
+    The format: 8 bytes for the length of a JSON header, the header, the numbers
+    (https://huggingface.co/docs/safetensors#format).
+
+    Raises:
+        ConversionError: If a number is too large for the type.
+    """
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, tensor in tensors.items():
+        end = offset + prod(tensor.shape) * DTYPES[dtype].itemsize
+        header[name] = {
+            "dtype": SAFETENSORS_DTYPES[dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("xb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for tensor in tensors.values():
+            for block in tensor.blocks():
+                rows = torch.from_numpy(np.ascontiguousarray(block)).to(DTYPES[dtype])
+                if dtype != "float32" and not rows.isfinite().all():
+                    raise ConversionError(f"{tensor.source}: has numbers too large for {dtype}.")
+                file.write(rows.reshape(-1).view(torch.uint8).numpy().data)
+
+
+FORMAT = Format(
+    name="huggingface",
+    description="folder of config.json, model.safetensors and tokenizer, for from_pretrained",
+    recognises=recognises,
+    companions=(),
+    open=open_checkpoint,
+    write=write_checkpoint,
+)

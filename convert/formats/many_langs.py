@@ -1,0 +1,181 @@
+"""Folders of ELMoForManyLangs (HIT-SCIR): code points for characters, and a word lexicon."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from convert.formats import bilm_variables, torch_weights
+from convert.formats.bilm_variables import TABLE, take_parts
+from convert.formats.torch_weights import read_state_dict
+from convert.layout import Checkpoint, ConversionError, Format, Sources
+
+CONFIG, TOKEN_ENCODER, ENCODER = "config.json", "token_embedder.pkl", "encoder.pkl"
+CHARACTERS, WORDS = "char.dic", "word.dic"
+MAX_LEXICON_SIZE = 1 << 28  # bytes
+
+START, END, UNKNOWN = "<bos>", "<eos>", "<oov>"
+SPECIAL_CHARACTERS = {
+    "sentence_start_char_id": START,
+    "sentence_end_char_id": END,
+    # frontend.py, `create_one_batch`, has these the other way round than their names say.
+    "word_start_char_id": "<eow>",
+    "word_end_char_id": "<bow>",
+    "char_padding_id": "<pad>",
+}
+SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
+# The settings of the published models, which are not in their folders, are those we guess.
+PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
+STRIPPED = "\u3000"  # what stands in a line of which nothing but the id is left (elmo.py)
+
+NAMES = torch_weights.Names(
+    characters="char_emb_layer.embedding.weight",
+    character_order=TABLE,
+    convolution="convolutions.{}",
+    highway="highways._layers.{}",
+    projection="projection",
+    lstm="{}_layer_{}",
+    words="word_emb_layer.embedding.weight",
+)
+
+
+def recognises(path: Path) -> bool:
+    """Tell a folder by its files."""
+    return any((path / name).is_file() for name in (TOKEN_ENCODER, ENCODER))
+
+
+@contextmanager
+def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
+    """Open a model of ELMoForManyLangs.
+
+    Raises:
+        ConversionError: If a file is missing, broken, or does not belong to the others.
+    """
+    folder = sources.checkpoint
+    files = [_expect(folder / TOKEN_ENCODER), _expect(folder / ENCODER)]
+    tensors = {name: t for path in files for name, t in read_state_dict(path).items()}
+    if any(name.startswith("char_lstm.") for name in tensors):
+        raise ConversionError(f"{folder}: spells words with an LSTM, which no ELMo does.")
+    options = torch_weights.guess_options(tensors, NAMES, folder)
+    config_path = sources.options or find_settings(folder)
+    if config_path is not None:
+        _apply_settings(options, config_path)
+        files.append(config_path)
+    lexicons: dict[str, tuple[str, ...]] = {}
+    values: dict[str, int] = {}
+    for name, table, specials in (
+        (CHARACTERS, NAMES.characters, SPECIAL_CHARACTERS),
+        (WORDS, NAMES.words, SPECIAL_WORDS),
+    ):
+        if table in tensors:
+            path = _expect(folder / name)
+            files.append(path)
+            ids = read_lexicon(path, tensors[table].shape[0])
+            lexicons[name] = _list_entries(ids)
+            values |= _special_ids(path, ids, specials)
+    config = torch_weights.make_config(options, tensors, NAMES, **values)
+    yield Checkpoint(
+        config=config,
+        tensors=take_parts(torch_weights.make_parts(config, NAMES), tensors, str(folder)),
+        files=tuple(files),
+        words=lexicons.get(WORDS),
+        characters=lexicons.get(CHARACTERS),
+        tokenizer={"sentence_start": START, "sentence_end": END, "unknown": UNKNOWN},
+    )
+
+
+def _expect(path: Path) -> Path:
+    if not path.is_file():
+        raise ConversionError(f"{path.parent}: expected {path.name} in it, found none.")
+    return path
+
+
+# --- Settings ---
+
+
+def find_settings(folder: Path) -> Path | None:
+    """Find the settings of a model: config.json names them, mostly by a path of another machine.
+
+    Returns:
+        Their path; None if they are not in the folder.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        bilm_variables.warn_of_guess(folder)
+        return None
+    config = bilm_variables.read_options(path)
+    if "token_embedder" in config:
+        return path
+    name = PurePosixPath(str(config.get("config_path"))).name
+    for place in (folder / name, folder / "configs" / name):
+        if name and place.is_file():
+            return place
+    if name not in PUBLISHED_SETTINGS:
+        bilm_variables.warn_of_guess(folder / name)
+    return None
+
+
+def _apply_settings(options: dict[str, Any], path: Path) -> None:
+    """Put what the tensors don't tell into bilm-tf's options."""
+    settings = bilm_variables.read_options(path)
+    for ours, theirs, keys in (
+        ("lstm", "encoder", ("cell_clip", "proj_clip")),
+        ("char_cnn", "token_embedder", ("activation", "max_characters_per_token")),
+    ):
+        section = settings.get(theirs)
+        if not isinstance(section, dict):
+            raise ConversionError(f'{path}: expected a section "{theirs}" of a model, found none.')
+        if ours in options:
+            options[ours] |= {key: section.get(key) for key in keys}
+
+
+# --- Lexicons ---
+
+
+def read_lexicon(path: Path, num_rows: int) -> dict[str, int]:
+    """Read a lexicon, `token<TAB>row` a line, as elmo.py does.
+
+    Raises:
+        ConversionError: If it is broken, or names other rows than its table has.
+    """
+    if path.stat().st_size > MAX_LEXICON_SIZE:
+        raise ConversionError(f"{path}: expected a lexicon of at most {MAX_LEXICON_SIZE} bytes.")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConversionError(f"{path}: expected UTF-8, got {error}.") from error
+    rows = {}
+    for number, line in enumerate(lines, start=1):
+        fields = line.strip().split("\t")
+        token, row = (STRIPPED, *fields) if len(fields) == 1 else (fields[0], "\t".join(fields[1:]))
+        if not row.isdecimal() or len(row) > 10 or int(row) >= num_rows:
+            raise ConversionError(
+                f"{path}, line {number}: expected a token, a tab and a row from 0 to "
+                f"{num_rows - 1}, got {line[:60]!r}."
+            )
+        rows[token] = int(row)
+    return rows
+
+
+def _list_entries(rows: dict[str, int]) -> tuple[str, ...]:
+    """List the tokens by row; a row without one gets a name that no word can have."""
+    entries = [f"\t{row}" for row in range(max(rows.values(), default=-1) + 1)]
+    for token, row in rows.items():
+        entries[row] = token
+    return tuple(entries)
+
+
+def _special_ids(path: Path, rows: dict[str, int], names: Mapping[str, str]) -> dict[str, int]:
+    missing = [token for token in (*names.values(), UNKNOWN) if token not in rows]
+    if missing:
+        raise ConversionError(f"{path}: expected {', '.join(missing)} in it, found none.")
+    return {name: rows[token] + 1 for name, token in names.items()}
+
+
+FORMAT = Format(
+    name="many-langs",
+    description="folder of ELMoForManyLangs: encoder.pkl, token_embedder.pkl, char.dic, word.dic",
+    recognises=recognises,
+    companions=("options",),
+    open=open_checkpoint,
+)

@@ -1,0 +1,108 @@
+"""Models of the NLPL repository (vectors.nlpl.eu): one of two other formats, with meta.json."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from convert import unpack
+from convert.formats import bilm_hdf5, bilm_variables, many_langs
+from convert.layout import Checkpoint, ConversionError, Format, Sources
+
+META = "meta.json"
+PACKED_VOCABULARY = "vocab.txt.gz"
+MAX_TEXT = 300
+NORWEGIAN = {"nor": "nob"}  # the repository's name of it, and that of the most written kind
+
+
+def recognises(path: Path) -> bool:
+    """Tell an unpacked model by its files."""
+    return (path / META).is_file() and (many_langs.recognises(path) or any(path.glob("*.hdf5")))
+
+
+@contextmanager
+def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
+    """Open a model of the repository.
+
+    Raises:
+        ConversionError: If a file is missing, broken, or does not belong to the others.
+    """
+    folder = sources.checkpoint
+    meta = bilm_variables.read_options(folder / META)
+    with ExitStack() as stack:
+        if many_langs.recognises(folder):
+            checkpoint = stack.enter_context(many_langs.open_checkpoint(sources))
+        else:
+            sources = replace(sources, checkpoint=_find_weights(folder, meta))
+            packed = folder / PACKED_VOCABULARY
+            if sources.vocabulary is None and packed.is_file():
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                unpack.unpack(packed, place)
+                sources = replace(sources, vocabulary=place / packed.stem)
+            checkpoint = stack.enter_context(bilm_hdf5.open_checkpoint(sources))
+        yield replace(
+            checkpoint,
+            files=(*checkpoint.files, folder / META),
+            origin=tuple(_describe(meta)),
+            languages=tuple(_list_languages(meta)),
+        )
+
+
+def _find_weights(folder: Path, meta: dict[str, Any]) -> Path:
+    """Find the weights: of several files, the one that the description names."""
+    files = sorted(folder.glob("*.hdf5"))
+    named = {str(item.get("filename")) for item in _list_objects(meta, "contents")}
+    chosen = [path for path in files if path.name in named] or files
+    if len(chosen) > 1:
+        names = ", ".join(path.name for path in chosen)
+        raise ConversionError(f"{folder}: expected one file of weights, found {names}.")
+    return chosen[0]
+
+
+# --- The description ---
+
+
+def _list_objects(meta: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """List the objects under a name; the repository writes one of them without a list."""
+    value = meta.get(name)
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, dict)]
+
+
+def _describe(meta: dict[str, Any]) -> Iterator[str]:
+    """Give a sentence on each thing that the description tells of the model's origin."""
+    handle, creators = meta.get("handle") or meta.get("id"), _list_objects(meta, "creators")
+    if isinstance(handle, str | int):
+        yield f"Model {_text(handle)} of the NLPL repository."
+    if creators:
+        yield f"Trained by {', '.join(_text(person.get('name')) for person in creators)}."
+    for corpus in _list_objects(meta, "corpus"):
+        tokens = corpus.get("tokens")
+        size = f" ({tokens:,} tokens)" if isinstance(tokens, int) else ""
+        yield f"Corpus: {_text(corpus.get('description'))}{size}."
+
+
+def _text(value: object) -> str:
+    """Make a line of text of what anybody may have written."""
+    return " ".join(str(value or "not named").split())[:MAX_TEXT].rstrip(".")
+
+
+def _list_languages(meta: dict[str, Any]) -> Iterator[str]:
+    """Give the languages of the corpora as two letters, as the Hub and spaCy have them."""
+    names = {str(corpus.get("language")) for corpus in _list_objects(meta, "corpus")}
+    codes = {NORWEGIAN.get(name, name) for name in names}
+    if codes:
+        from spacy.util import find_matching_language  # slow to import
+
+        yield from sorted(filter(None, map(find_matching_language, codes)))
+
+
+FORMAT = Format(
+    name="nlpl",
+    description="model of the NLPL repository: meta.json, and model.hdf5 or an ELMoForManyLangs",
+    recognises=recognises,
+    companions=("options", "vocabulary", "softmax", "token_embeddings"),
+    open=open_checkpoint,
+)

@@ -1,0 +1,264 @@
+"""TensorFlow's checkpoint files (version 2, "tensor bundles"), read without TensorFlow.
+
+`PREFIX.index` is a sorted table in LevelDB's format (https://github.com/google/leveldb, doc/
+table_format.md): for each variable a protobuf `BundleEntryProto` (tensorflow/core/protobuf/
+tensor_bundle.proto) that says where in `PREFIX.data-00000-of-00001` its numbers lie.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convert.formats.crc32c import crc32c
+from convert.layout import ConversionError, FloatArray, LazyTensor
+
+MAGIC = 0xDB4775248B80FB57
+FOOTER_SIZE = 48  # two block handles, padding, the magic number
+TRAILER_SIZE = 5  # of a block: its compression and checksum
+SNAPPY = 1
+DTYPES: dict[int, np.dtype[np.floating[Any]]] = {  # types.proto: DT_FLOAT, DT_DOUBLE, DT_HALF
+    1: np.dtype("<f4"),
+    2: np.dtype("<f8"),
+    19: np.dtype("<f2"),
+}
+READ_SIZE = 1 << 22
+
+# Far above any biLM's, so that a hostile index is refused before it costs anything.
+MAX_INDEX_SIZE = 1 << 24
+MAX_VARIABLES = 10_000
+MAX_NAME_SIZE = 4096
+MAX_AXES = 8
+
+
+def read_variables(prefix: Path) -> dict[str, LazyTensor]:
+    """List the floating-point variables of a checkpoint by their names.
+
+    A scalar has the shape (1,) here. The numbers stay in their file until they are read; the
+    first reading of a variable checks its checksum.
+
+    Args:
+        prefix: Path of the checkpoint without ".index" or ".data-...".
+
+    Raises:
+        ConversionError: If it is no such checkpoint, or a broken one.
+        OSError: If a file cannot be read.
+    """
+    index = prefix.with_name(f"{prefix.name}.index")
+    if index.stat().st_size > MAX_INDEX_SIZE:
+        raise ConversionError(
+            f"{index}: expected an index of at most {MAX_INDEX_SIZE} bytes, "
+            f"got {index.stat().st_size}."
+        )
+    try:
+        return _read_index(prefix, index.read_bytes())
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _broken(f"{index}: {error}") from error
+    except ConversionError as error:
+        raise ConversionError(f"{index}: {error}") from error
+
+
+def _broken(what: str) -> ConversionError:
+    return ConversionError(
+        f"expected the index of a TensorFlow checkpoint, got a broken one: {what}."
+    )
+
+
+def _read_index(prefix: Path, data: bytes) -> dict[str, LazyTensor]:
+    entries = _read_table(data)
+    name, value = next(entries, (b"", b""))
+    numbers, _ = _read_message(value)
+    num_shards = numbers.get(1, 0)
+    if name or not 0 < num_shards <= MAX_VARIABLES:
+        raise _broken("its header is missing")
+    if numbers.get(2, 0) != 0:
+        raise ConversionError("was written on a big-endian machine, which is not supported.")
+    shards = [
+        prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}")
+        for i in range(num_shards)
+    ]
+    variables = {}
+    for name, value in entries:
+        entry = _read_entry(name.decode(), value)
+        if entry is not None:
+            variables[entry.name] = _make_variable(shards, entry)
+        if len(variables) > MAX_VARIABLES:
+            raise ConversionError(f"expected a biLM, got more than {MAX_VARIABLES} variables.")
+    return variables
+
+
+# --- The table ---
+
+
+def _read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Read the keys and values of a table, in order."""
+    if len(data) < FOOTER_SIZE or struct.unpack_from("<Q", data, len(data) - 8) != (MAGIC,):
+        raise ConversionError(
+            "expected the index of a TensorFlow checkpoint, got a file that does not end as one."
+        )
+    footer = data[-FOOTER_SIZE:]
+    *_, position = _read_handle(footer, 0)  # of the unused meta index
+    offset, size, _ = _read_handle(footer, position)
+    end = 0
+    for _, handle in _read_block(data, offset, size):
+        offset, size, _ = _read_handle(handle, 0)
+        if offset < end:
+            raise _broken("its blocks are out of order")
+        end = offset + size
+        yield from _read_block(data, offset, size)
+
+
+def _read_handle(data: bytes, position: int) -> tuple[int, int, int]:
+    """Read where a block lies; also the position after the handle."""
+    offset, position = _read_varint(data, position)
+    size, position = _read_varint(data, position)
+    return offset, size, position
+
+
+def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Read the keys and values of a block; a key shares its beginning with the one before."""
+    end = offset + size
+    if end + TRAILER_SIZE > len(data):
+        raise _broken("a block lies outside the file")
+    compression, checksum = struct.unpack_from("<BI", data, end)
+    _check_sum("a block", checksum, crc32c([data[offset : end + 1]], size + 1))
+    if compression:
+        kind = "Snappy" if compression == SNAPPY else f"method {compression}"
+        raise ConversionError(
+            f"is compressed ({kind}), which checkpoints never are. "
+            "Save it again with TensorFlow's own Saver."
+        )
+    (num_restarts,) = struct.unpack_from("<I", data, end - 4)
+    end -= 4 + 4 * num_restarts
+    key = b""
+    while offset < end:
+        shared, offset = _read_varint(data, offset)
+        own, offset = _read_varint(data, offset)
+        length, offset = _read_varint(data, offset)
+        if shared > len(key) or shared + own > MAX_NAME_SIZE or offset + own + length > end:
+            raise _broken("an entry runs over its end")
+        key = key[:shared] + data[offset : offset + own]
+        offset += own + length
+        yield key, data[offset - length : offset]
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a number of 7 bits a byte, lowest first; also the position after it."""
+    value = 0
+    for shift in range(0, 64, 7):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise _broken("a number does not end")
+
+
+def _check_sum(what: str, masked: int, actual: int) -> None:
+    """Compare a checksum with a stored one, which is rotated and shifted (crc32c.h, `Mask`)."""
+    rotated = masked - 0xA282EAD8 & 0xFFFFFFFF
+    if rotated >> 17 | (rotated & 0x1FFFF) << 15 != actual:
+        raise ConversionError(f"{what} is not what was written: its checksum is wrong.")
+
+
+# --- Variables ---
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where the numbers of a variable lie."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.floating[Any]]
+    shard: int
+    offset: int
+    checksum: int
+
+
+def _read_message(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
+    """Read the fields of a protobuf message: numbers, and strings or messages."""
+    numbers: dict[int, int] = {}
+    strings: dict[int, list[bytes]] = {}
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        match tag & 7:
+            case 0:
+                numbers[tag >> 3], position = _read_varint(message, position)
+            case 1:
+                position += 8
+            case 2:
+                length, position = _read_varint(message, position)
+                strings.setdefault(tag >> 3, []).append(message[position : position + length])
+                position += length
+            case 5:
+                (numbers[tag >> 3],) = struct.unpack_from("<I", message, position)
+                position += 4
+            case _:
+                raise _broken("an entry is no protobuf")
+    if position != len(message):
+        raise _broken("an entry is cut off")
+    return numbers, strings
+
+
+def _read_entry(name: str, value: bytes) -> _Entry | None:
+    """Read a BundleEntryProto; None if the variable holds no real numbers."""
+    numbers, strings = _read_message(value)
+    if numbers.get(1) not in DTYPES:
+        return None
+    if 7 in strings:
+        raise ConversionError(
+            f"{name} is partitioned, which is not supported. Save the model without a partitioner."
+        )
+    sizes = [
+        _read_message(axis)[0].get(1, 0)
+        for shape in strings.get(2, [])
+        for axis in _read_message(shape)[1].get(2, [])
+    ]
+    dtype = DTYPES[numbers[1]]
+    shape = tuple(sizes) or (1,)
+    if len(shape) > MAX_AXES or prod(shape) * dtype.itemsize != numbers.get(5, 0):
+        raise _broken(f"{name} is not as large as its shape {list(shape[:MAX_AXES])} asks for")
+    if not numbers.get(5):
+        return None
+    return _Entry(name, shape, dtype, numbers.get(3, 0), numbers.get(4, 0), numbers.get(6, 0))
+
+
+def _make_variable(shards: list[Path], entry: _Entry) -> LazyTensor:
+    if entry.shard >= len(shards):
+        raise _broken(f"{entry.name} lies in file {entry.shard} of {len(shards)}")
+    path = shards[entry.shard]
+    size = prod(entry.shape) * entry.dtype.itemsize
+    stored = path.stat().st_size if path.is_file() else 0
+    if entry.offset + size > stored:
+        raise ConversionError(
+            f"expected {entry.offset + size} bytes or more in {path.name}, for {entry.name}, "
+            f"got {stored}. Is it all there?"
+        )
+    source = f"{path.name}: {entry.name}"
+
+    @cache
+    def check() -> None:
+        _check_sum(source, entry.checksum, crc32c(_read_bytes(path, entry.offset, size), size))
+
+    def read_rows(start: int, stop: int) -> FloatArray:
+        check()
+        shape = (stop - start, *entry.shape[1:])
+        offset = entry.offset + start * (size // entry.shape[0])
+        numbers = np.fromfile(path, entry.dtype, prod(shape), offset=offset)
+        return numbers.reshape(shape).astype(np.float32)
+
+    return LazyTensor(source, entry.shape, read_rows)
+
+
+def _read_bytes(path: Path, offset: int, size: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        for start in range(0, size, READ_SIZE):
+            yield file.read(min(READ_SIZE, size - start))

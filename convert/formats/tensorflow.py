@@ -1,0 +1,224 @@
+"""TensorFlow 1 checkpoints: of bilm-tf's trainer, and in TF-Hub's and DeepPavlov's modules."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from convert.formats import bilm_variables
+from convert.formats.tensor_bundle import read_variables
+from convert.layout import Checkpoint, ConversionError, Format, LazyTensor, Mix, Sources, add_mixes
+
+INDEX = ".index"
+FILE_NAME = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
+# A module's folder has its checkpoint in variables/, DeepPavlov's language models in saves/.
+FOLDERS = (".", "variables", "saves")
+VOCABULARIES = ("vocab.txt", "vocab-2016-09-10.txt")  # the latter of bilm-tf's released checkpoint
+# The names in a biLM's scope that bilm-tf gives; what else is there, is its LSTMs' last state.
+BILM_NAME = re.compile(
+    r"char_embed|embedding|(CNN|CNN_high_\d+|CNN_proj|softmax)/\w+|RNN_[01]/.+/LSTMCell/\w+"
+)
+# Ends of the names of a mix in TF-Hub's module, and of bilm-tf's and DeepPavlov's `weight_layers`.
+MIX_NAMES = (("/weights", "/scaling"), ("_ELMo_W", "_ELMo_gamma"))
+
+
+def recognises(path: Path) -> bool:
+    """Tell a checkpoint by the names of its files."""
+    if path.is_dir():
+        return bool(_list_prefixes(path))
+    is_named_so = path.name == "checkpoint" or FILE_NAME.fullmatch(path.name) is not None
+    return (path.is_file() and is_named_so) or _index(path).is_file()
+
+
+@contextmanager
+def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
+    """Open a biLM in a TensorFlow 1 checkpoint.
+
+    Raises:
+        ConversionError: If a file is missing, broken, or does not belong to the others.
+    """
+    prefix = find_prefix(sources.checkpoint)
+    index = _index(prefix)
+    files = [index, *sorted(prefix.parent.glob(f"{prefix.name}.data-*"))]
+    every = _without_slots(read_variables(prefix))
+    scope = _find_scope(index, every)
+    variables = _bilm_variables(scope, every)
+    options_path = sources.options or _find(prefix, "options.json")
+    if options_path is None:
+        options = guess_options(variables)
+        bilm_variables.warn_of_guess(index)
+    else:
+        options = bilm_variables.read_options(options_path)
+        files.append(options_path)
+    vocabulary = sources.vocabulary or _find(prefix, *VOCABULARIES)
+    checkpoint = bilm_variables.gather_checkpoint(
+        options, variables, files=tuple(files), vocabulary=vocabulary
+    )
+    mixes = _find_mixes(every)
+    taken = [*variables.values(), *chain.from_iterable(mixes.values())]
+    sources_taken = {tensor.source for tensor in taken}
+    others = [name for name, tensor in every.items() if tensor.source not in sources_taken]
+    checkpoint = add_mixes(checkpoint, {name: _read_mix(*pair) for name, pair in mixes.items()})
+    yield replace(checkpoint, left_out=(*checkpoint.left_out, *_describe(others)))
+
+
+# --- Files ---
+
+
+def _index(prefix: Path) -> Path:
+    return prefix.with_name(prefix.name + INDEX)
+
+
+def _list_prefixes(folder: Path) -> list[Path]:
+    """List the checkpoints of the first of a folder's places that has any."""
+    for place in FOLDERS:
+        indices = sorted((folder / place).glob(f"*{INDEX}"))
+        if indices:
+            return [path.with_name(path.name.removesuffix(INDEX)) for path in indices]
+    return []
+
+
+def find_prefix(path: Path) -> Path:
+    """Find the checkpoint that a user means by a folder or file of it.
+
+    Returns:
+        The path of its index, without ".index".
+
+    Raises:
+        ConversionError: If there is none, or more than one.
+    """
+    match = FILE_NAME.fullmatch(path.name)
+    if path.is_dir() or path.name == "checkpoint":
+        prefixes = _list_prefixes(path if path.is_dir() else path.parent)
+        latest = [prefix for prefix in prefixes if prefix.name == _read_latest(prefix.parent)]
+        prefixes = latest or prefixes
+    else:
+        prefixes = [path if match is None else path.with_name(match[1])]
+    if len(prefixes) > 1:
+        names = ", ".join(prefix.name for prefix in prefixes[:10])
+        raise ConversionError(
+            f"{path}: expected one TensorFlow checkpoint, found {names}. Name the .index of one."
+        )
+    if not prefixes or not _index(prefixes[0]).is_file():
+        raise ConversionError(f"{path}: expected a TensorFlow checkpoint, found no .index of it.")
+    return prefixes[0]
+
+
+def _read_latest(folder: Path) -> str | None:
+    """Read the name of the latest checkpoint, where the trainer noted it."""
+    path = folder / "checkpoint"
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        match = re.match(r'model_checkpoint_path: "(?:.*/)?([^/"]+)"$', file.readline(1 << 16))
+    return match[1] if match else None
+
+
+def _find(prefix: Path, *names: str) -> Path | None:
+    """Find a file beside a checkpoint or in the folder above."""
+    places = [folder / name for folder in prefix.parents[:2] for name in names]
+    return next((place for place in places if place.is_file()), None)
+
+
+# --- Variables ---
+
+
+def _without_slots(variables: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+    """Leave out what optimisers store beside a variable, such as `lm/char_embed/Adagrad`."""
+    return {
+        name: tensor
+        for name, tensor in variables.items()
+        if name.rpartition("/")[0] not in variables
+    }
+
+
+def _find_scope(index: Path, names: Iterable[str]) -> str:
+    """Find the scope of the biLM: "lm/" of a trainer, "bilm/" or "module/bilm/" of a module."""
+    for table in ("char_embed", "embedding"):
+        scopes = [name.removesuffix(table) for name in names if name.rpartition("/")[2] == table]
+        if len(scopes) > 1:
+            raise ConversionError(
+                f"{index}: expected one biLM, found several: {', '.join(scopes[:10])}."
+            )
+        if scopes:
+            return scopes[0]
+    found = ", ".join(list(names)[:10]) or "none"
+    raise ConversionError(
+        f"{index}: expected a biLM, with a variable char_embed or embedding; found {found}."
+    )
+
+
+def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+    """Give the biLM's variables their standard names."""
+    variables = {}
+    for name, tensor in every.items():
+        standard = bilm_variables.standard_name(name.removeprefix(scope))
+        if name.startswith(scope) and BILM_NAME.fullmatch(standard):
+            is_table = standard in ("char_embed", "embedding")
+            variables[standard] = _without_empty_row(tensor) if is_table else tensor
+    return variables
+
+
+def _without_empty_row(table: LazyTensor) -> LazyTensor:
+    """Leave out the row for "no token".
+
+    bilm/model.py, and so every module, puts one in front; the trainer's table has none.
+    """
+    if table.read_rows(0, 1).any():
+        return table
+    shape = (table.shape[0] - 1, *table.shape[1:])
+    return LazyTensor(table.source, shape, lambda start, stop: table.read_rows(start + 1, stop + 1))
+
+
+def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
+    """Make the options of a biLM of which only the variables are there, by standard names."""
+    cells = bilm_variables.numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
+    if not cells or len(cells[0].shape) != 2:
+        raise ConversionError(
+            f"Expected the weights of LSTMs, found {', '.join(list(variables)[:10])}. "
+            "Name the options of the model with --options."
+        )
+    size, gates = cells[0].shape
+    convolutions = bilm_variables.numbered("CNN/W_cnn_{}", variables)
+    return bilm_variables.guess_options(
+        projection_size=size // 2,
+        cell_size=gates // 4,
+        num_layers=len(cells),
+        bidirectional=any(name.startswith("RNN_1/") for name in variables),
+        char_embedding_size=convolutions[0].shape[-2] if convolutions else 0,
+        filters=[(tensor.shape[1], tensor.shape[-1]) for tensor in convolutions],
+        num_highways=len(bilm_variables.numbered("CNN_high_{}/W_carry", variables)),
+    )
+
+
+def _find_mixes(every: Mapping[str, LazyTensor]) -> dict[str, tuple[LazyTensor, LazyTensor]]:
+    """Find the scalar mixes' weights and factors, by what stands before "/weights" or "_ELMo_W"."""
+    return {
+        name.removesuffix(weights): (every[name], every[name.removesuffix(weights) + gamma])
+        for weights, gamma in MIX_NAMES
+        for name in every
+        if name.endswith(weights) and name.removesuffix(weights) + gamma in every
+    }
+
+
+def _read_mix(weights: LazyTensor, gamma: LazyTensor) -> Mix:
+    if gamma.shape != (1,):
+        raise ConversionError(f"{gamma.source}: expected one number, got {list(gamma.shape)}.")
+    return Mix(tuple(weights.read().ravel().tolist()), float(gamma.read()[0]))
+
+
+def _describe(names: list[str]) -> Iterator[str]:
+    if names:
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        yield f"variables {', '.join(names[:10])}{more}"
+
+
+FORMAT = Format(
+    name="tensorflow",
+    description="checkpoint of bilm-tf's trainer, module of TF-Hub or DeepPavlov (TensorFlow 1)",
+    recognises=recognises,
+    open=open_checkpoint,
+)

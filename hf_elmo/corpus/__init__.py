@@ -1,0 +1,1 @@
+"""Many sentences in, vectors out."""

@@ -1,0 +1,458 @@
+"""Many sentences in, vectors out: batches by length, exact windows, bounded memory."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState, mix_layers
+from hf_elmo.recurrence import State, run_stacks
+
+Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
+Pooling: TypeAlias = Literal["none", "mean", "max"]
+
+BATCH_TOKENS = 2048  # time steps that the biLM runs at once
+LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
+# Rows that make a batch worth its matrix products: as many long texts run side by side in windows,
+# though the second pass over them costs half as much again.
+MIN_ROWS = 16
+NUM_BOUNDARIES = 2  # <S> and </S>, the first two rows of each table of word vectors
+
+
+class Piece(NamedTuple):
+    """Vectors of some words of one sentence. Most sentences are one piece.
+
+    Attributes:
+        sentence: Number of the sentence.
+        start: Number of the first of these words in the sentence.
+        num_words: Words of the whole sentence.
+        vectors: Shape `(layers, words, hidden_size)` or `(words, hidden_size)`; pooled, without
+            the words' axis.
+    """
+
+    sentence: int
+    start: int
+    num_words: int
+    vectors: Tensor
+
+
+class Window(NamedTuple):
+    """Time steps of a batch that run at once.
+
+    Attributes:
+        start, stop: The time steps; 0 is `<S>`.
+        backward: State of the backward direction at `stop`, or None if there is none.
+    """
+
+    start: int
+    stop: int
+    backward: State | None
+
+
+def embed_layers(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoPreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    look_ahead: int | None = None,
+) -> Iterator[Tensor]:
+    """Compute all layers of each sentence.
+
+    Args:
+        sentences: Sequences of words, of any length.
+        model: The biLM, or a model that holds one, in evaluation mode.
+        tokenizer: Its tokenizer.
+        batch_tokens: As for `embed_pieces`.
+        look_ahead: As for `embed_pieces`.
+
+    Returns:
+        An iterator of tensors `(layers, words, hidden_size)`, one a sentence and in their order,
+        on the model's device.
+
+    Raises:
+        ValueError: If an argument is out of its range or the model is being trained.
+        TypeError: If a sentence is a string.
+    """
+    pieces = embed_pieces(
+        sentences, model, tokenizer, batch_tokens=batch_tokens, look_ahead=look_ahead
+    )
+    return (torch.cat([p.vectors for p in group], dim=-2) for group in _by_sentence(pieces))
+
+
+def embed(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoPreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: Layers = "mix",
+    pooling: Pooling = "none",
+    dtype: npt.DTypeLike = "float32",
+    batch_tokens: int = BATCH_TOKENS,
+    look_ahead: int | None = None,
+) -> Iterator[npt.NDArray[Any]]:
+    """Compute the vectors of each sentence as an array.
+
+    Args:
+        sentences: Sequences of words, of any length.
+        model: The biLM, or a model that holds one, in evaluation mode.
+        tokenizer: Its tokenizer.
+        layers: As for `embed_pieces`.
+        pooling: As for `embed_pieces`.
+        dtype: Of the arrays: float16, float32 or float64.
+        batch_tokens: As for `embed_pieces`.
+        look_ahead: As for `embed_pieces`.
+
+    Returns:
+        An iterator of arrays `(words, hidden_size)`, with a first axis of layers if
+        `layers="all"`, without the words' axis if pooled; one a sentence and in their order.
+
+    Raises:
+        ValueError: If an argument is out of its range or the model is being trained.
+        TypeError: If a sentence is a string.
+    """
+    if np.dtype(dtype).kind != "f":
+        raise ValueError(f"Expected a floating dtype, got {np.dtype(dtype)}.")
+    pieces = embed_pieces(
+        sentences,
+        model,
+        tokenizer,
+        layers=layers,
+        pooling=pooling,
+        batch_tokens=batch_tokens,
+        look_ahead=look_ahead,
+        device="cpu",
+        dtype=torch.from_numpy(np.empty(0, dtype)).dtype,
+    )
+    axis = -1 if pooling != "none" else -2
+    return (torch.cat([p.vectors for p in group], axis).numpy() for group in _by_sentence(pieces))
+
+
+def embed_pieces(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoPreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: Layers = "all",
+    pooling: Pooling = "none",
+    batch_tokens: int = BATCH_TOKENS,
+    look_ahead: int | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Iterator[Piece]:
+    """Compute the vectors of each sentence, huge ones in pieces, so that none is ever held whole.
+
+    Args:
+        sentences: Sequences of words, of any length.
+        model: The biLM, or a model that holds one, in evaluation mode.
+        tokenizer: Its tokenizer.
+        layers: `"all"` layers, the word vectors first; the `"top"` one; their `"mean"`; the `"mix"`
+            that the configuration sets (if it normalises layers, over each sentence); or a number.
+        pooling: Vectors of words (`"none"`), or their `"mean"` or `"max"` over each sentence, which
+            is zero where there is no word.
+        batch_tokens: Time steps that the biLM runs at once: longer sentences run in windows, with
+            the same result. Halved when memory runs out.
+        look_ahead: Words that are read ahead, to batch sentences of like length, and of which
+            vectors are held at a time; sentences longer than this come in pieces. None = eight
+            batches.
+        device: Where the vectors shall be; None = the model's device.
+        dtype: Of the vectors; None = the model's.
+
+    Returns:
+        An iterator of the pieces, in their order. A sentence without words is one empty piece.
+
+    Raises:
+        ValueError: If an argument is out of its range or the model is being trained.
+        TypeError: If a sentence is a string.
+    """
+    bilm = cast(ElmoModel, model.base_model)
+    look_ahead = LOOK_AHEAD * batch_tokens if look_ahead is None else look_ahead
+    _check_arguments(bilm, layers, pooling, batch_tokens, look_ahead)
+    mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
+    runner = _Runner(bilm, tokenizer, "all" if mixes_late else layers, batch_tokens, device, dtype)
+    pieces = runner.embed(_check_sentences(sentences), look_ahead)
+    if mixes_late:
+        pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
+    if pooling != "none":
+        pieces = (_pool(group, pooling) for group in _by_sentence(pieces))
+    return pieces
+
+
+def _check_arguments(
+    model: ElmoModel, layers: Layers, pooling: Pooling, batch_tokens: int, look_ahead: int
+) -> None:
+    count = model.config.num_mixed_layers
+    if isinstance(layers, int) and not -count <= layers < count:
+        raise ValueError(f"Expected a layer from 0 (word vectors) to {count - 1}, got {layers}.")
+    if not isinstance(layers, int) and layers not in ("mix", "all", "top", "mean"):
+        raise ValueError(f"Expected layers mix, all, top, mean or a number, got {layers!r}.")
+    if pooling not in ("none", "mean", "max"):
+        raise ValueError(f"Expected pooling none, mean or max, got {pooling!r}.")
+    if batch_tokens < 1 or look_ahead < 1:
+        raise ValueError(
+            f"Expected batch_tokens and look_ahead above 0, got {batch_tokens} and {look_ahead}."
+        )
+    if model.training:
+        raise ValueError("Expected a model in evaluation mode; call model.eval() first.")
+
+
+def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+    for words in sentences:
+        if isinstance(words, str):
+            raise TypeError(
+                f"Expected sentences as sequences of words, got the string {words[:40]!r}; "
+                "split it into words first."
+            )
+        yield words
+
+
+class _Runner:
+    """A model at work: the budget that shrinks when memory runs out, and what is wanted of it."""
+
+    def __init__(
+        self,
+        model: ElmoModel,
+        tokenizer: PreTrainedTokenizerBase,
+        layers: Layers,
+        batch_tokens: int,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.layers = layers
+        self.batch_tokens = batch_tokens
+        self.device = model.device if device is None else torch.device(device)
+        self.dtype = model.dtype if dtype is None else dtype
+
+    def embed(self, sentences: Iterator[Sequence[str]], look_ahead: int) -> Iterator[Piece]:
+        """Run sentences in groups of about `look_ahead` words; longer ones alone, in pieces."""
+        first = 0
+        for group in group_sentences(sentences, look_ahead):
+            if len(group) == 1:
+                for _, start, vectors in self._run(group):
+                    yield Piece(first, start, len(group[0]), vectors)
+            else:
+                yield from self._embed_group(group, first)
+            first += len(group)
+
+    def _embed_group(self, group: list[Sequence[str]], first: int) -> Iterator[Piece]:
+        """Run sentences in batches of like length, longest first."""
+        parts: list[list[Tensor]] = [[] for _ in group]
+        order = sorted(range(len(group)), key=lambda number: -len(group[number]))
+        while order:
+            batch = _take_batch([len(group[number]) for number in order], self.batch_tokens)
+            for row, _, vectors in self._run([group[number] for number in order[:batch]]):
+                parts[order[row]].append(vectors)
+            del order[:batch]
+        for number, words in enumerate(group):
+            vectors = (
+                torch.cat(parts[number], dim=-2) if len(parts[number]) > 1 else parts[number][0]
+            )
+            parts[number] = []
+            yield Piece(first + number, 0, len(words), vectors)
+
+    def _run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Run a batch, longest sentence first, in windows.
+
+        The directions never mix, so windows are exact: sweep from the end and keep only the
+        backward states at the windows' ends; then go left to right, recomputing from them.
+
+        Returns:
+            An iterator of rows, their number of the first word, and vectors of words; of one row in
+            their order.
+        """
+        like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
+        forward, backward = self.model.zero_state(len(batch), like)
+        whole = Window(0, len(batch[0]) + NUM_BOUNDARIES, backward)
+        windows = self._sweep(batch, whole)
+        while windows:
+            window = windows.pop()
+            result = None
+            try:
+                result = self._run_window(batch, window, forward)
+            except RuntimeError as error:
+                self._shrink(window, error)
+            if result is None:
+                windows = self._sweep(batch, whole._replace(start=window.start))
+                continue
+            vectors, forward, places = result
+            for row, words in enumerate(batch):
+                start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
+                if start < stop or (window.start == 0 and not words):
+                    places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
+                    # A copy, out of inference mode: free of the batch, and fit for training heads.
+                    yield row, start, vectors.index_select(-2, places_of_row)
+
+    def _sweep(self, batch: list[Sequence[str]], whole: Window) -> list[Window]:
+        """Cut time steps into windows that fit the budget, the first last."""
+        while True:
+            try:
+                return self._try_sweep(batch, whole)
+            except RuntimeError as error:
+                self._shrink(whole, error)
+
+    @torch.inference_mode()
+    def _try_sweep(self, batch: list[Sequence[str]], whole: Window) -> list[Window]:
+        edges = self._cut(batch, whole)
+        windows = []
+        backward = whole.backward
+        for start, stop in reversed(list(itertools.pairwise(edges))):
+            windows.append(Window(start, stop, backward))
+            if backward is not None and start > whole.start:
+                packed, sizes, _ = self._pack(batch, start, stop)
+                stack = self.model.backward_lstm
+                ((_, backward),) = run_stacks([stack], [packed], sizes, [backward], [True])
+        return windows
+
+    def _cut(self, batch: list[Sequence[str]], whole: Window) -> list[int]:
+        """Find the edges of windows of at most `batch_tokens` steps, or of one time step."""
+        lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
+        times = np.arange(whole.start, whole.stop)
+        alive = np.searchsorted(-lengths, -times)  # lengths fall; a row is alive if above the time
+        steps = np.cumsum(alive)  # steps[t] up to and with time t
+        edges, done = [0], 0
+        while edges[-1] < len(times):
+            fitting = int(np.searchsorted(steps, done + self.batch_tokens, side="right"))
+            edges.append(max(fitting, edges[-1] + 1))
+            done = int(steps[edges[-1] - 1])
+        return [whole.start + edge for edge in edges]
+
+    @torch.inference_mode()
+    def _run_window(
+        self, batch: list[Sequence[str]], window: Window, forward: State
+    ) -> tuple[Tensor, State, Tensor]:
+        """Run one window: vectors of its steps, the forward state, and the places of steps."""
+        packed, sizes, places = self._pack(batch, window.start, window.stop)
+        layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
+        return self._select(layers).to(self.device), state.forward, places
+
+    def _pack(
+        self, batch: list[Sequence[str]], start: int, stop: int
+    ) -> tuple[Tensor, list[int], Tensor]:
+        """Lay out time steps `start` to `stop` of framed sentences, time by time.
+
+        Returns:
+            Word vectors `(steps, projection_size)`, the sentences that reach each time step, and
+            where each step of each sentence is among the vectors, shape `(time, batch)`.
+        """
+        numbers: dict[str, int] = {}
+        grid = np.full((stop - start, len(batch)), -1)
+        for row, words in enumerate(batch):
+            column = [
+                numbers.setdefault(word, len(numbers) + NUM_BOUNDARIES)
+                for word in words[max(start - 1, 0) : max(stop - 1, 0)]
+            ]
+            if start == 0:
+                column.insert(0, 0)
+            if start <= len(words) + 1 < stop:
+                column.append(1)
+            grid[: len(column), row] = column
+        alive = grid >= 0
+        places = torch.from_numpy(np.cumsum(alive).reshape(grid.shape) - 1).to(self.device)
+        entries = torch.from_numpy(grid[alive]).to(self.model.device)
+        sizes = [int(size) for size in alive.sum(axis=1)]
+        return self._encode(list(numbers))[entries], sizes, places
+
+    def _encode(self, words: list[str]) -> Tensor:
+        """Encode the boundaries and distinct words, shape `(2 + words, projection_size)`."""
+        boundaries = self.model.encode_boundaries()
+        if not words:
+            return boundaries
+        ids = self.tokenizer([words], is_split_into_words=True, return_tensors="pt")
+        rows = [
+            ids[name][0].to(self.model.device) if name in ids else None
+            for name in ("input_ids", "word_input_ids")
+        ]
+        return torch.cat([boundaries, self.model.encode_words(*rows)])
+
+    def _select(self, layers: list[Tensor]) -> Tensor:
+        """Reduce the layers of packed steps to what is wanted, in the dtype that is wanted."""
+        if isinstance(self.layers, int):
+            return layers[self.layers].to(self.dtype)
+        if self.layers == "top":
+            return layers[-1].to(self.dtype)
+        stacked = torch.stack([layer.to(self.dtype) for layer in layers])
+        if self.layers == "mean":
+            return stacked.mean(dim=0)
+        return _mix(stacked, self.model) if self.layers == "mix" else stacked
+
+    def _shrink(self, window: Window, error: RuntimeError) -> None:
+        """Halve the budget if memory ran out in a window that can still be cut."""
+        is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
+            "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
+        )
+        if not is_out_of_memory or window.stop - window.start == 1 or self.batch_tokens == 1:
+            raise error
+        self.batch_tokens //= 2
+
+
+def group_sentences(
+    sentences: Iterable[Sequence[str]], look_ahead: int
+) -> Iterator[list[Sequence[str]]]:
+    """Gather sentences of about `look_ahead` words; a longer one is a group alone."""
+    group: list[Sequence[str]] = []
+    num_words = 0
+    for words in sentences:
+        size = len(words) + NUM_BOUNDARIES
+        if group and num_words + size > look_ahead:
+            yield group
+            group, num_words = [], 0
+        group.append(words)
+        num_words += size
+    if group:
+        yield group
+
+
+def _take_batch(lengths: Sequence[int], batch_tokens: int) -> int:
+    """Count the sentences, longest first, that make a batch."""
+    steps = 0
+    for count, length in enumerate(lengths):
+        steps += length + NUM_BOUNDARIES
+        if steps > batch_tokens and count >= MIN_ROWS:
+            return count
+    return len(lengths)
+
+
+def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
+    for _, group in itertools.groupby(pieces, lambda piece: piece.sentence):
+        yield group
+
+
+def _mix(layers: Tensor, model: ElmoModel) -> Tensor:
+    """Mix the words of one sentence, shape `(layers, words, hidden_size)`, as configured."""
+    config = model.config
+    return mix_layers(
+        layers[:, None],
+        torch.tensor(config.mix_weights or [0.0] * len(layers), device=layers.device),
+        config.mix_gamma,
+        layer_norm=config.mix_layer_norm,
+    )[0]
+
+
+def _mix_normalized(pieces: Iterator[Piece], model: ElmoModel) -> Piece:
+    """Mix a sentence of which the layers are normalised, for which it must be whole."""
+    parts = list(pieces)
+    vectors = _mix(torch.cat([piece.vectors for piece in parts], dim=-2), model)
+    return parts[0]._replace(vectors=vectors)
+
+
+def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:
+    """Reduce a sentence to one vector."""
+    first = next(pieces)
+    if not first.num_words:
+        return first._replace(vectors=first.vectors.sum(dim=-2))
+    if pooling == "mean":
+        total = first.vectors.sum(dim=-2)
+        for piece in pieces:
+            total += piece.vectors.sum(dim=-2)
+        return first._replace(vectors=total / first.num_words)
+    total = first.vectors.amax(dim=-2)
+    for piece in pieces:
+        total = torch.maximum(total, piece.vectors.amax(dim=-2))
+    return first._replace(vectors=total)

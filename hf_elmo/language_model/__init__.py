@@ -1,0 +1,1 @@
+"""The biLM as a language model: windows, losses, target words, perplexity, scores."""

@@ -1,0 +1,156 @@
+"""Perplexity on held-out text: by bilm-tf's protocol, or sentence by sentence."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.corpus.sentences import Text
+from hf_elmo.modeling_elmo import ElmoForPreTraining
+
+from .scores import SentenceScores, score_sentences
+from .streams import SentenceStream, WindowCollator, WindowStream
+from .vocabulary import TargetVocabulary
+from .windows import WindowedLanguageModel
+
+STEPS_AT_ONCE = 32  # bilm-tf's test steps that run as one window, with the same result
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Perplexities on some text.
+
+    Attributes:
+        forward: Of each word given those before it, and of `</S>`.
+        backward: Of each word given those after it, and of `<S>`; None if unidirectional.
+        average: `exp` of the mean loss of both directions; the one that bilm-tf reports.
+        per_word: The same average over the words alone, without `</S>` and `<S>`.
+        num_targets: Predictions of a direction.
+    """
+
+    forward: float
+    backward: float | None
+    average: float
+    per_word: float | None
+    num_targets: int
+
+
+class LossSum:
+    """Sums of losses in nats, in float64 as a mean over many words needs it."""
+
+    def __init__(self) -> None:
+        self._all: list[float] = [0.0, 0.0]
+        self._words: list[float] = [0.0, 0.0]
+        self._num_directions = self._num_targets = self._num_words = 0
+
+    def add(self, losses: Sequence[Tensor], is_word: Sequence[Tensor]) -> None:
+        """Add losses of each direction, and say which are those of words."""
+        self._num_directions = len(losses)
+        self._num_targets += losses[0].numel()
+        self._num_words += int(is_word[0].sum())
+        for direction, (loss, mask) in enumerate(zip(losses, is_word, strict=True)):
+            self._all[direction] += float(loss.double().sum())
+            self._words[direction] += float(loss[mask].double().sum())
+
+    def perplexity(self) -> Perplexity:
+        """Turn the sums into perplexities.
+
+        Raises:
+            ValueError: If nothing was added.
+        """
+        if self._num_targets == 0:
+            raise ValueError(
+                "Expected more text to evaluate: there is no sentence, or not one for each row of "
+                "the batch. Use a smaller batch size."
+            )
+        forward, backward = (math.exp(total / self._num_targets) for total in self._all)
+        share = 1 / self._num_directions
+        return Perplexity(
+            forward,
+            backward if self._num_directions == 2 else None,
+            math.exp(sum(self._all) * share / self._num_targets),
+            math.exp(sum(self._words) * share / self._num_words) if self._num_words else None,
+            self._num_targets,
+        )
+
+
+@torch.inference_mode()
+def evaluate_stream(
+    model: ElmoForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: TargetVocabulary,
+    text: Text,
+    *,
+    batch_size: int,
+) -> Perplexity:
+    """Compute the perplexity as bilm-tf's `test` does.
+
+    The rows take their next sentence in turn, a word at a time; the LSTMs' state is carried on from
+    sentence to sentence and starts at zero; the last step for which not all rows have a word is
+    dropped. So the batch size matters, and so does the order of the sentences.
+
+    Args:
+        model: biLM and softmax, in evaluation mode.
+        tokenizer: Its tokenizer.
+        vocabulary: Its target words.
+        text: Sentences to predict; words outside the vocabulary count as `<UNK>`.
+        batch_size: Rows.
+
+    Returns:
+        The perplexities, with the full softmax.
+
+    Raises:
+        ValueError: If there are fewer sentences than rows.
+    """
+    stream = WindowStream(
+        SentenceStream(text, num_passes=1),
+        SentenceStream(text, num_passes=1),
+        vocabulary,
+        num_rows=batch_size,
+        window=STEPS_AT_ONCE,
+        feed=1,
+    )
+    runner = WindowedLanguageModel(model).eval()
+    sums = LossSum()
+    boundaries = torch.tensor(vocabulary.boundary_ids, device=model.device)
+    for window in map(WindowCollator(tokenizer), stream):
+        batch = {name: tensor.to(model.device) for name, tensor in window.items()}
+        losses = [loss for loss in runner(**batch) if loss is not None]
+        targets = [batch["forward_targets"], batch["backward_targets"]][: len(losses)]
+        sums.add(losses, [~torch.isin(ids, boundaries) for ids in targets])
+    return sums.perplexity()
+
+
+def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
+    """Compute the perplexity of sentences, each on its own; batching does not matter.
+
+    Args:
+        scores: What `score_sentences` yields.
+
+    Returns:
+        The perplexities, with the full softmax.
+
+    Raises:
+        ValueError: If there is no sentence.
+    """
+    sums = LossSum()
+    for sentence in scores:
+        directions = [x for x in (sentence.forward, sentence.backward) if x is not None]
+        is_word = torch.ones(2, len(sentence.words) + 1, dtype=torch.bool)
+        is_word[0, -1] = is_word[1, 0] = False  # </S> comes last, <S> first
+        sums.add([-x for x in directions], list(is_word[: len(directions)]))
+    return sums.perplexity()
+
+
+def evaluate_text(
+    model: ElmoForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: TargetVocabulary,
+    text: Text,
+) -> Perplexity:
+    """Compute the perplexity of a text sentence by sentence; see `evaluate_sentences`."""
+    scores = score_sentences(text(None), model, tokenizer, vocabulary, with_both=False)
+    return evaluate_sentences(scores)

@@ -1,0 +1,170 @@
+"""A biLM as a language model: probabilities of words in sentences, and likely substitutes."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.corpus.embedding import embed
+from hf_elmo.modeling_elmo import ElmoForPreTraining
+
+from .losses import full_softmax_losses
+from .vocabulary import TargetVocabulary
+
+Direction = Literal["both", "forward", "backward"]
+
+
+class SentenceScores(NamedTuple):
+    """Log-probabilities, in nats, of the words of a sentence.
+
+    Attributes:
+        words: The sentence.
+        forward: Of each word and then of `</S>`, given what comes before, shape `(words + 1,)`.
+        backward: Of `<S>` and then of each word, given what comes after, shape `(words + 1,)`;
+            None if the biLM is unidirectional.
+        both: Of each word given the rest of the sentence, by the product of both directions'
+            distributions, shape `(words,)`; None likewise, or if not asked for.
+    """
+
+    words: list[str]
+    forward: Tensor
+    backward: Tensor | None
+    both: Tensor | None
+
+    @property
+    def pseudo_perplexity(self) -> float:
+        """Return `exp` of the mean of `-both`; of `-forward` over the words if unidirectional."""
+        words = self.forward[:-1] if self.both is None else self.both
+        return math.exp(-float(words.double().mean())) if len(words) else math.nan
+
+
+class Substitute(NamedTuple):
+    """A word that the biLM expects at a position, and its log-probability in nats."""
+
+    word: str
+    log_probability: float
+
+
+@torch.inference_mode()
+def score_sentences(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: TargetVocabulary,
+    *,
+    with_both: bool = True,
+) -> Iterator[SentenceScores]:
+    """Compute how likely each word of each sentence is.
+
+    A sentence is scored on its own, whatever it is batched with, and may be of any length.
+
+    Args:
+        sentences: Sequences of words.
+        model: biLM and softmax, in evaluation mode.
+        tokenizer: Its tokenizer.
+        vocabulary: Its target words; words outside it are scored as `<UNK>`.
+        with_both: Whether to compute `both`, a third softmax, where there are two directions.
+
+    Returns:
+        An iterator of scores, one a sentence and in their order.
+    """
+    softmax = model.softmax
+    start, end = vocabulary.boundary_ids
+    for words, hidden in _predict(sentences, model, tokenizer):
+        ids = vocabulary.convert_words_to_ids(words)
+        targets = torch.tensor([start, *ids, end], device=model.device)
+        forward = full_softmax_losses(hidden[0], targets[1:], softmax.weight, softmax.bias)
+        if len(hidden) == 1:
+            yield SentenceScores(words, -forward, None, None)
+            continue
+        backward = full_softmax_losses(hidden[1], targets[:-1], softmax.weight, softmax.bias)
+        both = None
+        if with_both:
+            vectors, weight, bias = _join(hidden, softmax)
+            both = -full_softmax_losses(vectors, targets[1:-1], weight, bias)
+        yield SentenceScores(words, -forward, -backward, both)
+
+
+@torch.inference_mode()
+def find_substitutes(
+    words: Sequence[str],
+    position: int,
+    model: ElmoForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: TargetVocabulary,
+    *,
+    count: int = 10,
+    direction: Direction | None = None,
+) -> list[Substitute]:
+    """Find the words that the biLM expects most at a position, given the rest of the sentence.
+
+    Args:
+        words: The sentence.
+        position: Number of the word to replace, from 0; the word itself is not looked at.
+        model: biLM and softmax, in evaluation mode.
+        tokenizer: Its tokenizer.
+        vocabulary: Its target words; `<S>`, `</S>` and `<UNK>` are never substitutes.
+        count: Words to return.
+        direction: What the words are expected from: the words before (`"forward"`), after
+            (`"backward"`), or `"both"`; None = all that the biLM has.
+
+    Returns:
+        The words, the most likely first.
+
+    Raises:
+        ValueError: If there is no such word or direction.
+    """
+    if not 0 <= position < len(words):
+        raise ValueError(f"Expected a position from 0 to {len(words) - 1}, got {position}.")
+    softmax = model.softmax
+    ((_, hidden),) = _predict([words], model, tokenizer)
+    direction = direction or ("both" if len(hidden) == 2 else "forward")
+    if direction != "forward" and len(hidden) == 1:
+        raise ValueError(f"Expected direction forward of a unidirectional biLM, got {direction}.")
+    if direction == "both":
+        vectors, weight, bias = _join(hidden, softmax)
+        vector = vectors[position]
+    else:
+        weight, bias = softmax.weight, softmax.bias
+        vector = hidden[0][position] if direction == "forward" else hidden[1][position + 1]
+    scores = F.linear(vector, weight, bias).log_softmax(dim=-1)
+    scores[vocabulary.special_ids] = -torch.inf
+    values, rows = scores.topk(min(count, len(vocabulary) - len(vocabulary.special_ids)))
+    pairs = zip(rows.tolist(), values.tolist(), strict=True)
+    return [Substitute(vocabulary.words[row], value) for row, value in pairs]
+
+
+def _predict(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Iterator[tuple[list[str], list[Tensor]]]:
+    """Yield each sentence with the vectors that predict it, shape `(words + 1, projection_size)`.
+
+    Those of the forward direction predict each word, then `</S>`; those of the backward one `<S>`,
+    then each word. From a state of zeros, what `<S>` and `</S>` predict is the same everywhere.
+    """
+    size = model.config.projection_size
+    empty = tokenizer([[]], is_split_into_words=True, return_tensors="pt").to(model.device)
+    boundaries = model.elmo(**empty, keep_sentence_boundaries=True).last_hidden_state[0]
+    sentences, copies = itertools.tee(map(list, sentences))
+    for words, array in zip(copies, embed(sentences, model, tokenizer, layers="top"), strict=True):
+        top = torch.from_numpy(array).to(model.device)
+        hidden = [torch.cat([boundaries[:1, :size], top[:, :size]])]
+        if model.config.bidirectional:
+            hidden.append(torch.cat([top[:, size:], boundaries[1:, size:]]))
+        yield words, hidden
+
+
+def _join(hidden: list[Tensor], softmax: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
+    """Multiply the directions' distributions over each word: one softmax, so their logits add up.
+
+    Returns:
+        Vectors of each word `(words, projection_size)`, weight and bias of the product's logits.
+    """
+    return hidden[0][:-1] + hidden[1][1:], softmax.weight, 2 * softmax.bias

@@ -1,0 +1,255 @@
+"""Windows over streams of sentences, as bilm-tf feeds them to the two directions."""
+
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.corpus.sentences import Text
+
+from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
+
+Ids = npt.NDArray[np.int64]
+BOUNDARIES = (SENTENCE_START, SENTENCE_END)
+
+
+class SentenceStream:
+    """Pass after pass over the sentences of a text, with a position to come back to.
+
+    Args:
+        text: The text.
+        seed: Seed of the order, another one in each pass; None = the text's own order.
+        num_passes: Passes to make; None = no end.
+    """
+
+    def __init__(
+        self, text: Text, *, seed: int | str | None = None, num_passes: int | None = None
+    ) -> None:
+        self._text = text
+        self._seed = seed
+        self._num_passes = num_passes
+        self.seek(0, 0)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        while (words := next(self._sentences, None)) is None:
+            if self.pass_number + 1 == self._num_passes or self.num_taken == 0:
+                raise StopIteration
+            self.seek(self.pass_number + 1, 0)
+        self.num_taken += 1
+        return words
+
+    def seek(self, pass_number: int, num_taken: int) -> None:
+        """Go to where `num_taken` sentences of a pass were taken, by reading past them."""
+        self.pass_number, self.num_taken = pass_number, num_taken
+        rng = None if self._seed is None else random.Random(f"{self._seed} {pass_number}")
+        self._sentences = self._text(rng)
+        for _ in range(num_taken):
+            next(self._sentences)
+
+
+class Window(NamedTuple):
+    """One window of some rows, in both directions.
+
+    Attributes:
+        words: Distinct input words, after `<S>` and `</S>`.
+        forward: Places in `words` of the forward stream, shape `(window, rows)`.
+        backward: Places in `words` of the backward stream, shape `(window, rows)`.
+        forward_targets: Target ids: the next word, shape `(window, rows)`.
+        backward_targets: Target ids: the word before, shape `(window, rows)`.
+    """
+
+    words: list[str]
+    forward: Ids
+    backward: Ids
+    forward_targets: Ids
+    backward_targets: Ids
+
+
+class Rows:
+    """Rows of one direction, each taking the next sentence of a stream when its own is used up.
+
+    Args:
+        sentences: The stream that feeds all rows.
+        num_rows: Rows of all processes together.
+        own_rows: The rows of this process; the others are fed, so that these get the same.
+        is_reversed: Whether each sentence is read from its end.
+    """
+
+    def __init__(
+        self, sentences: SentenceStream, num_rows: int, own_rows: range, *, is_reversed: bool
+    ) -> None:
+        self._sentences = sentences
+        self._own_rows = own_rows
+        self._is_reversed = is_reversed
+        self._framed: list[list[str]] = [[] for _ in range(num_rows)]  # each row's sentence ...
+        self._places = [0] * num_rows  # ... and how much of it is read
+
+    def take(self, steps: int) -> tuple[list[str], list[str]]:
+        """Read `steps` words of every row.
+
+        Returns:
+            Inputs and targets of this process's rows, row after row.
+
+        Raises:
+            StopIteration: If not every row can be filled.
+        """
+        inputs: list[str] = []
+        targets: list[str] = []
+        for row in range(len(self._places)):
+            missing = steps
+            while missing:
+                if self._places[row] >= len(self._framed[row]) - 1:
+                    framed = [SENTENCE_START, *next(self._sentences), SENTENCE_END]
+                    self._framed[row] = framed[::-1] if self._is_reversed else framed
+                    self._places[row] = 0
+                framed, start = self._framed[row], self._places[row]
+                stop = min(start + missing, len(framed) - 1)
+                self._places[row] = stop
+                missing -= stop - start
+                if row in self._own_rows:
+                    inputs += framed[start:stop]
+                    targets += framed[start + 1 : stop + 1]
+        return inputs, targets
+
+    def state_dict(self) -> dict[str, Any]:
+        """Describe the position exactly, in what JSON can hold."""
+        return {
+            "pass_number": self._sentences.pass_number,
+            "num_taken": self._sentences.num_taken,
+            "sentences": self._framed,
+            "places": self._places,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` described.
+
+        Raises:
+            ValueError: If it was that of another number of rows.
+        """
+        if len(state["places"]) != len(self._places):
+            raise ValueError(
+                f"Expected the position of {len(self._places)} rows, got {len(state['places'])}. "
+                "Resume with the same batch size times processes."
+            )
+        self._framed, self._places = list(state["sentences"]), list(state["places"])
+        self._sentences.seek(state["pass_number"], state["num_taken"])
+
+
+class WindowStream:
+    """Windows over two streams of sentences, one for each direction, as in bilm-tf.
+
+    Sentences run on from window to window, and one follows the other within a window. The backward
+    direction reads sentences, each reversed, from a stream of its own; it does not turn the forward
+    window round. The end of the text, where not every row can be filled, is dropped (bilm/data.py,
+    `BidirectionalLMDataset`, `_get_batch`).
+
+    The rows of all processes are fed here, in the same way in each, and a process gets the windows
+    of its own rows: what is trained on does not depend on the number of processes.
+
+    Args:
+        forward: Sentences for the forward direction.
+        backward: Sentences for the backward direction: the same text, in the same order to
+            evaluate; in training, another order lets a step see more of it.
+        vocabulary: Target words.
+        num_rows: Rows of all processes together.
+        window: Time steps of a window.
+        feed: Time steps that a row is filled with before the next one is; None = `window`. With 1,
+            the windows are `window` of bilm-tf's test steps in one.
+        rows: The rows of this process; None = all.
+    """
+
+    def __init__(
+        self,
+        forward: SentenceStream,
+        backward: SentenceStream,
+        vocabulary: TargetVocabulary,
+        *,
+        num_rows: int,
+        window: int,
+        feed: int | None = None,
+        rows: range | None = None,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._own_rows = range(num_rows) if rows is None else rows
+        self._forward = Rows(forward, num_rows, self._own_rows, is_reversed=False)
+        self._backward = Rows(backward, num_rows, self._own_rows, is_reversed=True)
+        self._num_feeds, self._feed_size = (1, window) if feed is None else (window // feed, feed)
+        self.targets_per_window = num_rows * self._num_feeds * self._feed_size
+
+    def __iter__(self) -> Iterator[Window]:
+        return self
+
+    def __next__(self) -> Window:
+        streams: list[list[str]] = [[], [], [], []]
+        for number in range(self._num_feeds):
+            try:
+                parts = (
+                    *self._forward.take(self._feed_size),
+                    *self._backward.take(self._feed_size),
+                )
+            except StopIteration:
+                if number == 0:
+                    raise
+                break
+            for stream, part in zip(streams, parts, strict=True):
+                stream.extend(part)
+        forward, forward_targets, backward, backward_targets = streams
+        places = {word: place for place, word in enumerate(BOUNDARIES)}
+        inputs = ([places.setdefault(word, len(places)) for word in x] for x in (forward, backward))
+        targets = map(self._vocabulary.convert_words_to_ids, (forward_targets, backward_targets))
+        arranged = [self._arrange(ids) for ids in (*inputs, *targets)]
+        return Window(list(places), *arranged)
+
+    def _arrange(self, ids: list[int]) -> Ids:
+        array = np.array(ids, dtype=np.int64)
+        array = array.reshape(-1, len(self._own_rows), self._feed_size)
+        return np.ascontiguousarray(array.transpose(0, 2, 1)).reshape(-1, len(self._own_rows))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Describe the position exactly, in what JSON can hold."""
+        return {"forward": self._forward.state_dict(), "backward": self._backward.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` described.
+
+        Raises:
+            ValueError: If it was that of another number of rows.
+        """
+        self._forward.load_state_dict(state["forward"])
+        self._backward.load_state_dict(state["backward"])
+
+
+class WindowCollator:
+    """Make the tensors of a window, as `WindowedLanguageModel` takes them.
+
+    Each distinct word is spelled once, and words of like lengths stand together, so that few
+    padding characters are encoded.
+
+    Args:
+        tokenizer: The biLM's tokenizer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, window: Window) -> dict[str, Tensor]:
+        """Spell the words of a window, and say which of them stands where."""
+        words = sorted(window.words[len(BOUNDARIES) :], key=len)
+        encoded = self._tokenizer([words], is_split_into_words=True, return_tensors="pt")
+        tensors = {name: ids[0] for name, ids in encoded.items() if name != "attention_mask"}
+        new_places = {word: place for place, word in enumerate((*BOUNDARIES, *words))}
+        order = np.array([new_places[word] for word in window.words], np.int64)
+        return tensors | {
+            "forward_inputs": torch.from_numpy(order[window.forward]),
+            "backward_inputs": torch.from_numpy(order[window.backward]),
+            "forward_targets": torch.from_numpy(window.forward_targets),
+            "backward_targets": torch.from_numpy(window.backward_targets),
+        }

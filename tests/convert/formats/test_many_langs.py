@@ -1,0 +1,308 @@
+"""Folders of ELMoForManyLangs become models that compute the same."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from bilm_tf import Bilm, encode_cells, make_bilm, run_bilm, run_model
+from test_allennlp import allennlp_weights
+
+from convert import ConversionError, convert_checkpoint
+from convert.formats.many_langs import read_lexicon
+from hf_elmo import ElmoModel, ElmoTokenizer
+
+# Both programs compute in float32; the original differs from float64 by as much.
+TOLERANCE = {"atol": 1e-5, "rtol": 0.0}
+CHARACTERS = ["b", "a", "天", "é", "\u3000", "<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
+WORDS = ["<oov>", "<bos>", "<eos>", "<pad>", "ab", "天", "\u3000", "éééééé"]
+# Known to both lexicons, to one, to none; cut; empty; special words as text.
+SENTENCE = ["ab", "ba", "天天", "zz", "ééééééééé", "", "\u3000", "<bos>", "<eos>", "<pad>"]
+MAX_CHARACTERS = 8
+
+
+class ManyLangs(NamedTuple):
+    """A random model: the biLM as bilm-tf has it, and the word vectors, if any."""
+
+    bilm: Bilm
+    words: np.ndarray | None
+
+
+def make_model(word_dim: int = 3, **settings: Any) -> ManyLangs:
+    settings = {"cell_clip": 0.4, "proj_clip": 0.3, "num_highways": 2} | settings
+    bilm = make_bilm(num_rows=len(CHARACTERS), max_characters=MAX_CHARACTERS, **settings)
+    if not word_dim:
+        return ManyLangs(bilm, None)
+    random = np.random.default_rng(1)
+    width = bilm.variables["CNN_proj/W_proj"].shape[0]
+    weight = random.normal(size=(word_dim + width, 4)).astype(np.float32)
+    bilm.variables["CNN_proj/W_proj"] = weight
+    return ManyLangs(bilm, random.normal(size=(len(WORDS), word_dim)).astype(np.float32))
+
+
+def write_model(folder: Path, model: ManyLangs) -> Path:
+    folder.mkdir(exist_ok=True)
+    weights = allennlp_weights(model.bilm)
+    encoder = {
+        name.removeprefix("_elmo_lstm."): weights.pop(name)
+        for name in list(weights)
+        if name.startswith("_elmo_lstm.")
+    }
+    table = weights.pop("_token_embedder._char_embedding_weights")
+    tokens = {"char_emb_layer.embedding.weight": table[1:]}  # no row for "no token"
+    for name, tensor in weights.items():
+        short = name.removeprefix("_token_embedder.").replace("char_conv_", "convolutions.")
+        tokens[short.replace("_highways", "highways").replace("_projection", "projection")] = tensor
+    if model.words is not None:
+        tokens["word_emb_layer.embedding.weight"] = torch.tensor(model.words)
+        write_lexicon(folder / "word.dic", WORDS)
+    torch.save(tokens, folder / "token_embedder.pkl")
+    torch.save(encoder, folder / "encoder.pkl")
+    write_lexicon(folder / "char.dic", CHARACTERS)
+    options = model.bilm.options
+    settings = {
+        "encoder": {"name": "elmo", **options["lstm"]},
+        "token_embedder": {
+            "name": "cnn",
+            "activation": options["char_cnn"]["activation"],
+            "max_characters_per_token": MAX_CHARACTERS,
+        },
+    }
+    (folder / "cnn.json").write_text(json.dumps(settings))
+    (folder / "config.json").write_text('{"config_path": "/users4/someone/configs/cnn.json"}')
+    return folder
+
+
+def write_lexicon(path: Path, entries: list[str]) -> None:
+    lines = [f"{entry}\t{row}\n" for row, entry in enumerate(entries)]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def evaluate(model: ManyLangs, words: list[str]) -> np.ndarray:
+    """Compute the layers in float64, spelling words as frontend.py, `create_one_batch`, does."""
+    weights = {name: a.astype(np.float64) for name, a in model.bilm.variables.items()}
+    vectors = []
+    for word in ["<bos>", *(word[: MAX_CHARACTERS - 2] for word in words), "<eos>"]:
+        spelled = [word] if word in ("<bos>", "<eos>") else list(word)
+        cells = ["<eow>", *spelled, "<bow>"]  # the wrong way round, as there
+        cells += ["<pad>"] * (MAX_CHARACTERS - len(cells))
+        rows = [CHARACTERS.index(cell if cell in CHARACTERS else "<oov>") for cell in cells]
+        vector = encode_cells(model.bilm, weights, rows)
+        if model.words is not None:
+            row = WORDS.index(word if word in WORDS else "<oov>")
+            vector = np.concatenate([model.words[row].astype(np.float64), vector])
+        vectors.append(vector @ weights["CNN_proj/W_proj"] + weights["CNN_proj/b_proj"])
+    return run_bilm(model.bilm, weights, np.stack(vectors))
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "characters and words": {},
+    "characters": {"word_dim": 0},
+    "one layer": {"num_layers": 1},
+    "tanh": {"activation": "tanh"},
+    "no highways": {"num_highways": 0},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
+def test_converted_model_computes_what_elmo_for_many_langs_does(
+    variant: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make_model(**variant)
+    convert_checkpoint(write_model(tmp_path / "source", model), tmp_path / "model")
+    got = run_model(tmp_path / "model", SENTENCE)
+    np.testing.assert_allclose(got, evaluate(model, SENTENCE), **TOLERANCE)
+
+
+def test_lexicons_are_saved_with_the_tokenizer(tmp_path: Path) -> None:
+    convert_checkpoint(write_model(tmp_path / "source", make_model()), tmp_path / "model")
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "model")
+    assert (tokenizer.char_vocab, tokenizer.word_vocab) == (CHARACTERS, WORDS)
+    assert tokenizer.unknown == "<oov>"
+
+
+def test_words_alone_are_read(tmp_path: Path) -> None:
+    model = make_model()
+    folder = write_model(tmp_path / "source", model)
+    tokens = torch.load(folder / "token_embedder.pkl", weights_only=True)
+    words = tokens["word_emb_layer.embedding.weight"]
+    projection = {f"projection.{name}": tokens[f"projection.{name}"] for name in ("weight", "bias")}
+    projection["projection.weight"] = projection["projection.weight"][:, : words.shape[1]]
+    torch.save(
+        {"word_emb_layer.embedding.weight": words, **projection}, folder / "token_embedder.pkl"
+    )
+    (folder / "char.dic").unlink()
+    convert_checkpoint(folder, tmp_path / "model")
+
+    weights = {name: a.astype(np.float64) for name, a in model.bilm.variables.items()}
+    table = words.double().numpy() @ weights["CNN_proj/W_proj"][: words.shape[1]]
+    rows = [
+        WORDS.index(word if word in WORDS else "<oov>") for word in ["<bos>", *SENTENCE, "<eos>"]
+    ]
+    expected = run_bilm(model.bilm, weights, (table + weights["CNN_proj/b_proj"])[rows])
+    np.testing.assert_allclose(run_model(tmp_path / "model", SENTENCE), expected, **TOLERANCE)
+
+
+# --- Settings ---
+
+
+@pytest.mark.parametrize(
+    ("config", "place"),
+    [
+        ('{"config_path": "/users4/someone/configs/cnn.json"}', "cnn.json"),
+        ('{"config_path": "configs/cnn.json"}', "configs/cnn.json"),
+        (None, "config.json"),  # the settings themselves
+    ],
+)
+def test_settings_are_found(config: str | None, place: str, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model(activation="tanh"))
+    (folder / "configs").mkdir()
+    (folder / "cnn.json").rename(folder / place)
+    if config is not None:
+        (folder / "config.json").write_text(config)
+    assert convert_checkpoint(folder, tmp_path / "model").config.char_activation == "tanh"
+
+
+def test_settings_can_be_named(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model(activation="tanh"))
+    path = (folder / "cnn.json").rename(tmp_path / "cnn.json")
+    conversion = convert_checkpoint(folder, tmp_path / "model", options=path)
+    assert conversion.config.char_activation == "tanh"
+
+
+def test_settings_of_published_models_are_known(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    path = "/users4/conll18st/elmo/configs/cnn_50_100_512_4096_sample.json"
+    (folder / "config.json").write_text(json.dumps({"config_path": path}))
+    config = convert_checkpoint(folder, tmp_path / "model").config  # a warning would fail the test
+    assert (config.cell_clip, config.projection_clip, config.char_activation) == (3, 3, "relu")
+    assert config.max_characters_per_token == 50
+
+
+@pytest.mark.parametrize("config", [None, '{"config_path": "lost.json"}', "{}"])
+def test_settings_that_are_nowhere_are_guessed(config: str | None, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    (folder / "config.json").unlink()
+    if config is not None:
+        (folder / "config.json").write_text(config)
+    with pytest.warns(UserWarning, match="took relu, clips of 3, skip connections and 50"):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+# --- Lexicons ---
+
+
+def test_lexicon_is_read_as_the_program_does(tmp_path: Path) -> None:
+    path = tmp_path / "char.dic"
+    path.write_text("a\t0\r\n\u3000\t1\n b\t2 \na\t3\n", encoding="utf-8")
+    assert read_lexicon(path, 4) == {"a": 3, "\u3000": 1, "b": 2}
+
+
+def test_a_row_without_entry_keeps_its_place(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    lines = (folder / "word.dic").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "word.dic").write_text("".join(lines[:4] + lines[5:]), encoding="utf-8")
+    convert_checkpoint(folder, tmp_path / "model")
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer([["ab", "天"]], is_split_into_words=True)["word_input_ids"][0].tolist() == [
+        1,
+        6,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("a\tb\t1", "expected a token, a tab and a row from 0 to 10, got"),
+        ("a\t11", "expected a token, a tab and a row from 0 to 10, got"),
+        ("a\t-1", "expected a token, a tab and a row from 0 to 10, got"),
+        ("a\t99999999999999999999", "expected a token, a tab and a row from 0 to 10, got"),
+        ("a", "line 12: expected a token, a tab"),
+        ("", "line 12: expected a token, a tab"),
+    ],
+)
+def test_broken_lexicon_is_refused(line: str, error: str, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    with (folder / "char.dic").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(ConversionError, match=error):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+@pytest.mark.parametrize(("name", "entry"), [("char.dic", "<bow>"), ("word.dic", "<oov>")])
+def test_lexicon_without_a_special_entry_is_refused(name: str, entry: str, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    text = (folder / name).read_text(encoding="utf-8")
+    (folder / name).write_text(text.replace(entry, "something"), encoding="utf-8")
+    with pytest.raises(ConversionError, match=rf"{name}: expected {entry} in it"):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+def test_lexicon_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    (folder / "word.dic").write_bytes("Straße\t0\n".encode("latin-1"))
+    with pytest.raises(ConversionError, match=r"word.dic: expected UTF-8, got"):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+# --- What is refused ---
+
+
+@pytest.mark.parametrize("name", ["encoder.pkl", "token_embedder.pkl", "char.dic", "word.dic"])
+def test_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    (folder / name).unlink()
+    with pytest.raises(ConversionError, match=rf"source: expected {name} in it, found none"):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+def test_words_spelled_by_an_lstm_are_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    torch.save({"char_lstm.weight_ih_l0": torch.ones(2, 2)}, folder / "token_embedder.pkl")
+    with pytest.raises(ConversionError, match="spells words with an LSTM"):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+def test_encoder_that_is_no_elmo_is_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "source", make_model())
+    torch.save({"encoder_0.weight_ih_l0": torch.ones(2, 2)}, folder / "encoder.pkl")
+    with pytest.raises(ConversionError, match=r"expected LSTMs, with weights forward_layer_0"):
+        convert_checkpoint(folder, tmp_path / "model")
+
+
+# --- Beside the project ---
+
+
+@pytest.mark.parametrize("name", ["char", "wordchar"])
+def test_activations_are_those_of_the_program(name: str, shared: Path, tmp_path: Path) -> None:
+    oracle = shared / "oracle"
+    convert_checkpoint(oracle / f"models/many_langs_{name}", tmp_path / "model")
+    model = ElmoModel.from_pretrained(tmp_path / "model").eval()
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "model")
+    text = (oracle / "expected/many_langs_sentences.json").read_text(encoding="utf-8")
+    sentences = json.loads(text)
+    state = None
+    with np.load(oracle / f"expected/many_langs_{name}.npz") as stored:
+        for batch, keys in (("s1", ["s1"]), ("s2", ["s2_stateful", "s2_fresh"])):
+            words = sentences[batch]
+            # The state goes from row to row of batches that are sorted by length.
+            order = sorted(range(len(words)), key=lambda i: -len(words[i]))
+            inputs = tokenizer(
+                [words[i] for i in order],
+                is_split_into_words=True,
+                padding=True,
+                return_tensors="pt",
+            )
+            for key in keys:
+                with torch.no_grad():
+                    outputs = model(
+                        **inputs,
+                        state=None if key == "s2_fresh" else state,
+                        output_hidden_states=True,
+                    )
+                for row, i in enumerate(order):
+                    got = torch.stack(outputs.hidden_states)[:, row, : len(words[i])]
+                    np.testing.assert_allclose(got.numpy(), stored[f"{key}/{i}"], **TOLERANCE)
+                state = outputs.state

@@ -1,0 +1,397 @@
+"""A target appears whole or not at all, and says where it came from."""
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from bilm_tf import make_bilm, write_bilm
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from convert import FORMATS, ConversionError, convert_checkpoint
+from convert.__main__ import app
+from convert.formats import hf_folder
+from hf_elmo import ElmoModel
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty folder for the target."""
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+# --- The folder of a model ---
+
+
+def test_folder_holds_model_tokenizer_and_card(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    assert [path.name for path in place.iterdir()] == ["model"]
+    names = {path.name for path in (place / "model").iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer_config.json", "README.md"}
+    config = json.loads((place / "model" / "config.json").read_text())
+    assert config["architectures"] == ["ElmoModel"]
+
+
+def test_folder_is_what_save_pretrained_writes(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    ElmoModel.from_pretrained(place / "model").save_pretrained(place / "saved")
+    texts = [(place / folder / "config.json").read_text() for folder in ("model", "saved")]
+    assert texts[0] == texts[1]
+    tensors = [load_file(place / folder / "model.safetensors") for folder in ("model", "saved")]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
+def test_folder_has_the_permissions_that_the_user_gives_new_files(
+    weights: Path, place: Path
+) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "made").mkdir()
+    assert (place / "model").stat().st_mode == (place / "made").stat().st_mode
+
+
+def test_card_names_source_and_hash_and_assumes_no_licence(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    card = (place / "model" / "README.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() in card
+    assert "weights.hdf5" in card
+    assert "license:" not in card
+    assert "Not stated: ask who trained the weights" in card
+
+
+def test_card_has_the_licence_that_is_given(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model", weights_license="cc-by-nc-4.0")
+    card = (place / "model" / "README.md").read_text(encoding="utf-8")
+    assert "license: cc-by-nc-4.0" in card
+
+
+def test_folder_converts_to_folder_of_another_type(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    convert_checkpoint(place / "model", place / "half", dtype="bfloat16")
+    size = [(place / name / "model.safetensors").stat().st_size for name in ("model", "half")]
+    assert size[1] < 0.7 * size[0]
+
+
+def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    tensors = ElmoModel.from_pretrained(place / "model").state_dict()
+    named = {f"elmo.{name}": tensor for name, tensor in tensors.items()}
+    save_file({**named, "classifier.weight": torch.ones(2, 8)}, place / "model/model.safetensors")
+    result = convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
+    assert result.left_out == ("model.safetensors: classifier.weight",)
+    with h5py.File(weights) as old, h5py.File(place / "back.hdf5") as new:
+        np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+BROKEN_FOLDERS = {
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "expected model.safe"),
+    "weights cut": (
+        lambda folder: os.truncate(folder / "model.safetensors", 1000),
+        "model.safetensors: expected safetensors, got",
+    ),
+    "config wrong": (
+        lambda folder: (folder / "config.json").write_text(
+            json.dumps({"model_type": "elmo", "cell_size": "x"})
+        ),
+        "expected an ElmoConfig, got: .*cell_size",
+    ),
+    "layers without end": (
+        lambda folder: edit_config(folder, num_hidden_layers=10**9),
+        "model: expected tensors of 1000000001 layers, found 27 tensors",
+    ),
+    "sizes without end": (
+        lambda folder: edit_config(folder, projection_size=10**12, hidden_size=2 * 10**12),
+        "model: expected a (biLM of a size that can be|tensor)",
+    ),
+    "config of another": (
+        lambda folder: edit_config(folder, cell_size=7),
+        r"expected a tensor backward_lstm.layers.0.bias of shape \(28,\), found \(24,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), BROKEN_FOLDERS.values(), ids=BROKEN_FOLDERS.keys())
+def test_broken_folders_are_named(edit: Any, message: str, weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    edit(place / "model")
+    with pytest.raises(ConversionError, match=message):
+        convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+# --- The target ---
+
+
+def test_target_that_is_there_is_kept(weights: Path, place: Path) -> None:
+    (place / "model").write_text("mine")
+    with pytest.raises(ConversionError, match=r"is there already\. .* --force"):
+        convert_checkpoint(weights, place / "model")
+    assert (place / "model").read_text() == "mine"
+
+
+def test_target_that_is_a_model_is_replaced_by_force(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "model" / "old").touch()
+    convert_checkpoint(weights, place / "model", force=True)
+    assert not (place / "model" / "old").exists()
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_target_that_is_no_model_is_kept_even_by_force(weights: Path, place: Path) -> None:
+    (place / "thesis.txt").write_text("mine")
+    with pytest.raises(ConversionError, match="is a folder with something else"):
+        convert_checkpoint(weights, place, force=True)
+    assert (place / "thesis.txt").read_text() == "mine"
+
+
+def test_files_beside_the_target_are_kept(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "x_options.json").write_text("mine")
+    with pytest.raises(ConversionError, match=r"x_options.json: is there already"):
+        convert_checkpoint(place / "model", place / "x_weights.hdf5", to="bilm-hdf5")
+    assert (place / "x_options.json").read_text() == "mine"
+    assert not (place / "x_weights.hdf5").exists()
+
+
+def test_files_are_replaced_by_force(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    for _ in range(2):
+        convert_checkpoint(place / "model", place / "x.hdf5", to="bilm-hdf5", force=True)
+    names = {path.name for path in place.iterdir()}
+    assert names == {"model", "x.hdf5", "x_options.json"}
+
+
+def test_source_is_never_its_own_target(weights: Path) -> None:
+    content = weights.read_bytes()
+    with pytest.raises(ConversionError, match="is the source"):
+        convert_checkpoint(weights, weights, force=True)
+    assert weights.read_bytes() == content
+
+
+def test_folder_with_the_source_is_never_the_target(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    source = (place / "model" / "weights.hdf5").resolve()
+    weights.rename(source)
+    with pytest.raises(ConversionError, match="holds it"):
+        convert_checkpoint(source, place / "model", force=True)
+    assert source.exists()
+
+
+def test_folder_for_the_target_must_be_there(weights: Path, place: Path) -> None:
+    with pytest.raises(ConversionError, match=r"expected .*missing to be a folder"):
+        convert_checkpoint(weights, place / "missing" / "model")
+
+
+def test_link_as_target_is_not_followed(weights: Path, place: Path, tmp_path: Path) -> None:
+    (place / "model").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConversionError, match="is there already"):
+        convert_checkpoint(weights, place / "model")
+    convert_checkpoint(weights, place / "model", force=True)
+    assert not (place / "model").is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_too_little_space_is_said_before_anything_is_written(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(place)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(ConversionError, match=r"bytes of free space, there are 100"):
+        convert_checkpoint(weights, place / "model")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError()]
+)
+def test_nothing_is_left_of_an_interrupted_conversion(
+    error: BaseException, weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, *others: Any) -> None:
+        path.write_text("half")
+        raise error
+
+    monkeypatch.setattr(hf_folder, "write_safetensors", write)
+    with pytest.raises(type(error)):
+        convert_checkpoint(weights, place / "model")
+    assert list(place.iterdir()) == []
+
+
+def test_old_target_is_kept_when_the_new_one_fails(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_checkpoint(weights, place / "model")
+
+    def fail(path: Path, target: Path) -> Path:
+        if path.parent.name == "new":
+            raise OSError("no")
+        return rename(path, target)
+
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no"):
+        convert_checkpoint(weights, place / "model", force=True)
+    assert hf_folder.recognises(place / "model")
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+@contextmanager
+def limit_files() -> Iterator[None]:
+    """Let no file grow beyond 3,000 bytes, as if the disk were full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("to", ["huggingface", "bilm-hdf5"])
+def test_full_disk_is_an_error_that_leaves_nothing(to: str, weights: Path, place: Path) -> None:
+    target = place / ("x.hdf5" if to == "bilm-hdf5" else "model")
+    with limit_files():
+        result = run(weights, target, "--to", to)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert "File too large" in result.stderr
+    assert list(place.iterdir()) == []
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_nothing_is_left_after_a_termination(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminate(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    monkeypatch.setattr(hf_folder, "write_safetensors", terminate)
+    assert run(weights, place / "model").exit_code != 0
+    assert list(place.iterdir()) == []
+
+
+# --- What is asked for ---
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"to": "onnx"}, "Expected a format of huggingface, bilm-hdf5.* to write, got onnx"),
+        ({"dtype": "int8"}, "Expected a dtype of float32, float16, bfloat16, got int8"),
+        ({"to": "bilm-hdf5", "verify": "x.npz"}, "Only a model in the format huggingface"),
+        ({"options": "nowhere.json"}, "nowhere.json"),
+    ],
+)
+def test_wrong_wishes_are_named(
+    keywords: dict[str, Any], message: str, weights: Path, place: Path
+) -> None:
+    with pytest.raises((ConversionError, OSError), match=message):
+        convert_checkpoint(weights, place / "model", **keywords)
+    assert list(place.iterdir()) == []
+
+
+def test_numbers_too_large_for_half_precision_are_named(weights: Path, place: Path) -> None:
+    with h5py.File(weights, "a") as file:
+        file["char_embed"][3, 1] = 1e5
+    with pytest.raises(ConversionError, match="char_embed: has numbers too large for float16"):
+        convert_checkpoint(weights, place / "model", dtype="float16")
+
+
+def test_files_that_a_format_does_not_read_are_named(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    with pytest.raises(ConversionError, match=r"huggingface: expected no --softmax, got .*x.hdf5"):
+        convert_checkpoint(place / "model", place / "other", softmax="x.hdf5")
+
+
+def test_sources_of_no_format_are_named(place: Path) -> None:
+    (place / "notes.txt").write_text("hello")
+    with pytest.raises(ConversionError, match=r"notes.txt: is a file of no format .*known here"):
+        convert_checkpoint(place / "notes.txt", place / "model")
+    with pytest.raises(ConversionError, match="found no such file or folder"):
+        convert_checkpoint(place / "nothing", place / "model")
+
+
+def test_formats_have_different_names() -> None:
+    assert len({known.name for known in FORMATS}) == len(FORMATS)
+
+
+def test_dry_run_tells_all_and_writes_nothing(weights: Path, place: Path) -> None:
+    result = convert_checkpoint(weights, place / "model", dtype="float16", dry_run=True)
+    assert list(place.iterdir()) == []
+    assert result.format == "bilm-hdf5"
+    assert result.num_bytes == 2 * result.num_parameters
+    model = ElmoModel(result.config)
+    assert result.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_dry_run_finds_what_the_target_cannot_hold(weights: Path, place: Path) -> None:
+    with pytest.raises(ConversionError, match=r"ends in \.hdf5"):
+        convert_checkpoint(weights, place / "model", to="bilm-hdf5", dry_run=True)
+
+
+# --- The command line ---
+
+
+def test_command_converts_and_says_what(weights: Path, place: Path) -> None:
+    result = run(weights, place / "model", "--license", "apache-2.0")
+    assert result.exit_code == 0
+    assert "2 LSTM layers in both directions, cells 6, output 8" in result.output
+    assert f"Wrote {place / 'model'}." in result.output
+    assert "license: apache-2.0" in (place / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_command_says_what_it_would_do(weights: Path, place: Path) -> None:
+    result = run(weights, place / "model", "--dry-run")
+    assert result.exit_code == 0
+    assert "numbers" in result.output
+    assert "Nothing was written." in result.output
+
+
+def test_command_tells_mistakes_without_a_traceback(weights: Path, place: Path) -> None:
+    result = run(place / "nothing", place / "model")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {place / 'nothing'}: expected a checkpoint, found no")
+
+
+def test_command_lists_the_formats() -> None:
+    result = run("--list-formats")
+    assert result.exit_code == 0
+    assert all(known.name in result.output for known in FORMATS)
+
+
+def test_help_teaches_with_examples() -> None:
+    result = run("--help")
+    assert "elmo-convert weights.hdf5 my-elmo" in result.output

@@ -1,0 +1,151 @@
+"""examples/spacy_train: public files become docs, twins differ in ELMo alone, the table is made."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import spacy
+from spacy.tokens import DocBin
+from thinc.api import Config
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "spacy_train"
+CONFIGS = ("ewt", "ner", "textcat", "spancat")
+
+# Sentences of our own, in the formats of the public files.
+TREEBANK = """# text = Don't look.
+1-2	Don't	_	_	_	_	_	_	_	_
+1	Do	do	AUX	VB	Mood=Imp	3	aux	_	_
+2	n't	not	PART	RB	_	3	advmod	_	_
+3	look	look	VERB	VB	_	0	root	_	SpaceAfter=No
+4	.	.	PUNCT	.	_	3	punct	_	_
+
+"""
+ENTITIES = "Ada	B-PER\nByron	I-PER\nslept	O\n\nNobody	O\n\n"
+SPANS = "The	B-PER	O\nking	I-PER	O\nof	I-PER	O\nRome	I-PER	B-GPE\n\n"
+TREES = "(3 (2 A) (3 (3 good) (2 film-LRB-)))\n(0 (1 Too) (0 long))\n"
+QUESTIONS = "LOC:city Where is Rome ?\nHUM:ind Who was Ada ?\n"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def make_docs() -> ModuleType:
+    return load("make_docs")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    files = {
+        "ewt/en_ewt-ud-{}.conllu": TREEBANK
+        * 40,  # the parser learns no label that is rarer than 30
+        "ner/wnut17/{}.conll": ENTITIES * 3,
+        "ner/litbank/{}.conll": SPANS * 3,
+        "trec/{}.txt": QUESTIONS * 10,
+    }
+    for path, text in files.items():
+        for split in ("train", "test") if "trec" in path else ("train", "dev", "test"):
+            file = tmp_path / "data" / path.format(split)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    return tmp_path / "data"
+
+
+def test_treebank_keeps_words_tags_lemmas_and_heads(make_docs: ModuleType) -> None:
+    (doc,) = make_docs.read_treebank(TREEBANK, spacy.blank("en").vocab)
+    assert [token.text for token in doc] == ["Do", "n't", "look", "."]
+    assert [token.lemma_ for token in doc] == ["do", "not", "look", "."]
+    assert [(token.head.i, token.dep_) for token in doc][:2] == [(2, "aux"), (2, "advmod")]
+    assert doc.has_unknown_spaces
+
+
+def test_tags_become_entities(make_docs: ModuleType) -> None:
+    docs = list(make_docs.read_entities(ENTITIES, spacy.blank("en").vocab))
+    assert [[(e.text, e.label_) for e in doc.ents] for doc in docs] == [[("Ada Byron", "PER")], []]
+
+
+def test_two_columns_become_spans_within_each_other(make_docs: ModuleType) -> None:
+    (doc,) = make_docs.read_spans(SPANS, spacy.blank("en").vocab)
+    found = [(span.text, span.label_) for span in doc.spans["sc"]]
+    assert found == [("The king of Rome", "PER"), ("Rome", "GPE")]
+
+
+def test_trees_become_words_and_one_of_five_labels(make_docs: ModuleType) -> None:
+    docs = list(make_docs.read_trees(TREES, spacy.blank("en").vocab))
+    assert [[token.text for token in doc] for doc in docs] == [
+        ["A", "good", "film("],
+        ["Too", "long"],
+    ]
+    assert [max(doc.cats, key=doc.cats.get) for doc in docs] == ["positive", "very negative"]
+    assert len(docs[0].cats) == 5
+
+
+def test_every_tenth_training_doc_is_for_development_where_nothing_else_is(
+    make_docs: ModuleType, data: Path
+) -> None:
+    vocab = spacy.blank("en").vocab
+    sizes = [len(make_docs.read_split(data, "trec", split, vocab)) for split in make_docs.SPLITS]
+    assert sizes == [18, 2, 20]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configurations_with_and_without_elmo_are_otherwise_equal(name: str) -> None:
+    without, with_elmo = (
+        Config().from_disk(FOLDER / "configs" / f"{name}{end}.cfg", interpolate=False)
+        for end in ("", "_elmo")
+    )
+    assert with_elmo["components"].pop("elmo")["factory"] == "elmo"
+    assert with_elmo["nlp"]["pipeline"].pop(0) == "elmo"
+    assert with_elmo["training"].pop("logger")["@loggers"] == "spacy_elmo.MixLogger.v1"
+    for component, section in with_elmo["components"].items():
+        tok2vec = section["model"]["tok2vec"]
+        if isinstance(tok2vec, dict):  # not a reference to another section
+            assert tok2vec.pop("@architectures") == "spacy_elmo.ElmoTok2Vec.v1"
+            assert tok2vec.pop("elmo")["@architectures"] == "spacy_elmo.ElmoListener.v1"
+            tok2vec.pop("elmo_output", None)
+            plain = without["components"][component]["model"]["tok2vec"].pop("@architectures")
+            assert plain == "spacy.Tok2Vec.v2"
+    assert with_elmo == without
+
+
+@pytest.mark.slow
+def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
+    data: Path, tmp_path: Path
+) -> None:
+    tasks = "ewt,wnut17,trec,litbank"
+    corpus, output = tmp_path / "corpus", tmp_path / "output"
+    run("make_docs.py", data, corpus, "--tasks", tasks)
+    docs = list(
+        DocBin().from_disk(corpus / "trec" / "test.spacy").get_docs(spacy.blank("en").vocab)
+    )
+    assert docs[1].cats["HUM"] == 1
+    run(
+        *("compare.py", corpus, output, "--tasks", tasks, "--seeds", "1", "--no-curve"),
+        *("--settings", "--training.max_steps 2 --training.eval_frequency 2"),
+    )
+    rows = (output / "table.md").read_text().splitlines()
+    assert [row.split(" | ")[1] for row in rows[2:8]] == [
+        *("tag accuracy", "lemma accuracy", "LAS", "entity F1", "accuracy", "span F1")
+    ]
+    assert (output / "mix.svg").is_file()
+
+
+def run(*arguments: str | Path) -> None:
+    result = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

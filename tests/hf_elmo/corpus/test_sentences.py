@@ -1,0 +1,121 @@
+import bz2
+import gzip
+import lzma
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hf_elmo.corpus import sentences as text_module
+from hf_elmo.corpus.sentences import read_dataset, read_files, shuffle
+
+
+def write(folder: Path, **files: list[str]) -> list[str]:
+    for name, lines in files.items():
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return [str(folder / f"{name}.txt") for name in files]
+
+
+def test_lines_become_words_in_the_order_of_the_files(tmp_path: Path) -> None:
+    files = write(tmp_path, a=["The bank .", "", "  ", "A river"], b=["é 你"])
+
+    sentences = list(read_files(files)(None))
+
+    assert sentences == [["The", "bank", "."], ["A", "river"], ["é", "你"]]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), ("", bytes)],
+)
+def test_compressed_files_are_decompressed_while_read(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / f"a.txt{suffix}").write_bytes(compress(b"Ein Satz .\nNoch einer .\n"))
+
+    sentences = list(read_files([tmp_path / "a.txt*"])(None))
+
+    assert sentences == [["Ein", "Satz", "."], ["Noch", "einer", "."]]
+
+
+def test_zstandard_files_are_decompressed_while_read(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    (tmp_path / "a.zst").write_bytes(zstandard.compress(b"Ein Satz .\n"))
+
+    assert list(read_files([tmp_path / "a.zst"])(None)) == [["Ein", "Satz", "."]]
+
+
+def test_a_pattern_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"Expected text files.*none at .*missing-\*"):
+        read_files([tmp_path / "missing-*"])
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    (file,) = write(tmp_path, a=["one"])
+
+    assert list(read_files([file, str(tmp_path / "*.txt")])(None)) == [["one"]]
+
+
+def test_a_shuffled_pass_has_every_sentence_once_from_all_files(tmp_path: Path) -> None:
+    names = [f"f{number:02}" for number in range(20)]  # more than are open at once
+    files = write(tmp_path, **{name: [f"{name} {i}" for i in range(30)] for name in names})
+    text = read_files(files)
+
+    shuffled = list(text(random.Random(1)))
+
+    assert sorted(shuffled) == sorted(text(None))
+    assert len({name for name, _ in shuffled[:50]}) > text_module.OPEN_FILES
+
+
+def test_the_shuffled_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    text = read_files(write(tmp_path, a=[str(i) for i in range(50)]))
+
+    assert list(text(random.Random(1))) == list(text(random.Random(1)))
+    assert list(text(random.Random(1))) != list(text(random.Random(2)))
+
+
+def test_shuffling_holds_no_more_than_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_module, "BUFFER_SIZE", 10)
+    lines = [str(i) for i in range(1000)]
+    taken: list[str] = []
+
+    def count() -> object:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    shuffled = shuffle(count(), random.Random(0))  # type: ignore[arg-type]
+    first = [next(shuffled) for _ in range(5)]
+
+    assert len(taken) == 15
+    assert sorted([*first, *shuffled]) == sorted(lines)
+
+
+def test_a_dataset_gives_the_lines_of_its_column() -> None:
+    examples = [{"body": "One sentence .\n\nAnother one ."}, {"body": "A third"}]
+
+    sentences = list(read_dataset(examples, "body")(None))
+
+    assert sentences == [["One", "sentence", "."], ["Another", "one", "."], ["A", "third"]]
+
+
+def test_a_dataset_can_be_read_again_and_shuffled() -> None:
+    text = read_dataset([{"text": str(i)} for i in range(50)])
+
+    shuffled = list(text(random.Random(0)))
+
+    assert shuffled != list(text(None))
+    assert sorted(shuffled) == sorted(text(None))
+
+
+def test_a_dataset_without_the_column_is_an_error() -> None:
+    with pytest.raises(KeyError, match="Expected a column 'text' of text, got body"):
+        list(read_dataset([{"body": "x"}])(None))
+
+
+def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("naïve\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"Expected UTF-8 text in .*latin\.txt, got: .*iconv"):
+        list(read_files([path])(None))

@@ -1,0 +1,163 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from convert.conversion import convert_checkpoint
+from hf_elmo import ElmoForPreTraining
+from hf_elmo.corpus.sentences import read_files
+from hf_elmo.language_model.models import load_language_model
+from hf_elmo.language_model.perplexity import evaluate_stream, evaluate_text
+from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.windows import WindowedLanguageModel
+
+# bilm-tf prints perplexities as float32 means of float32 losses.
+PERPLEXITY_TOLERANCE = 1e-4
+STEP_TOLERANCE = 1e-5  # of targets' losses and top outputs, as the two programs' own difference
+
+BILM_TF_PERPLEXITIES = [
+    ("train_tiny", 1, 101.43804),
+    ("train_tiny", 4, 101.758415),
+    ("train_tiny", 16, 103.16805),
+    ("train_tiny", 64, 106.46209),
+    ("one_layer", 16, 208.7718),
+    ("noproj", 16, 221.63481),
+    ("uni", 16, 241.07944),
+    ("word", 16, 194.43208),
+]
+
+Loaded = tuple[ElmoForPreTraining, Any, Any]
+
+
+@pytest.fixture(scope="module")
+def load(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loaded]:
+    """Convert a checkpoint that bilm-tf's trainer wrote, and load it."""
+    checkpoints = shared / "oracle" / "tf_checkpoints"
+    folder = tmp_path_factory.mktemp("converted")
+
+    def load_checkpoint(name: str) -> Loaded:
+        if not (folder / name).exists():
+            source = checkpoints / name / "ckpt"
+            convert_checkpoint(
+                source if source.exists() else source.parent,
+                folder / name,
+                vocabulary=checkpoints / "train_tiny" / "vocab.txt",
+            )
+        return load_language_model(str(folder / name))
+
+    return load_checkpoint
+
+
+@pytest.fixture
+def heldout(shared: Path) -> Path:
+    return shared / "oracle" / "tf_checkpoints" / "train_tiny" / "heldout.txt"
+
+
+@pytest.mark.parametrize(("name", "batch_size", "perplexity"), BILM_TF_PERPLEXITIES)
+def test_the_stream_has_the_perplexity_that_bilm_tf_reports(
+    load: Callable[[str], Loaded], heldout: Path, name: str, batch_size: int, perplexity: float
+) -> None:
+    result = evaluate_stream(*load(name), read_files([heldout]), batch_size=batch_size)
+
+    assert result.average == pytest.approx(perplexity, rel=PERPLEXITY_TOLERANCE)
+
+
+def test_each_direction_has_the_perplexity_that_bilm_tf_reports(
+    load: Callable[[str], Loaded], heldout: Path
+) -> None:
+    result = evaluate_stream(*load("train_tiny"), read_files([heldout]), batch_size=1)
+
+    assert result.forward == pytest.approx(102.532472, rel=PERPLEXITY_TOLERANCE)
+    assert result.backward == pytest.approx(100.355282, rel=PERPLEXITY_TOLERANCE)
+
+
+@pytest.mark.parametrize("window", [1, 20])
+def test_windows_compute_the_steps_of_bilm_tf(
+    load: Callable[[str], Loaded], heldout: Path, shared: Path, window: int
+) -> None:
+    model, tokenizer, vocabulary = load("train_tiny")
+    steps = np.load(shared / "oracle" / "tf_checkpoints" / "train_tiny" / "lm_steps_bs4.npz")
+    stream = WindowStream(
+        SentenceStream(read_files([heldout]), num_passes=1),
+        SentenceStream(read_files([heldout]), num_passes=1),
+        vocabulary,
+        num_rows=4,
+        window=window,
+        feed=1,
+    )
+    runner = WindowedLanguageModel(model).eval()
+
+    for start, batch in zip(
+        range(0, 60, window), map(WindowCollator(tokenizer), stream), strict=False
+    ):
+        expected = {name: torch.from_numpy(steps[name][start : start + window]) for name in steps}
+        state = runner.state
+        with torch.no_grad():
+            losses = runner(**batch)
+            runner.state = state
+            tops = runner.advance(
+                **{k: v for k, v in batch.items() if "targets" not in k}, word_input_ids=None
+            )
+        for direction, suffix, long_suffix in ((0, "f", ""), (1, "b", "_rev")):
+            kind = ("forward", "backward")[direction]
+            boundaries = torch.tensor([[259, 257, 260], [259, 258, 260]])
+            table = torch.cat([_fill(boundaries), batch["input_ids"]])
+            characters = table[batch[f"{kind}_inputs"]] - 1
+            assert torch.equal(characters, expected[f"chars{long_suffix}"].long())
+            assert torch.equal(batch[f"{kind}_targets"], expected[f"next{long_suffix}"].long())
+            _assert_close(losses[direction].mean(dim=1), expected[f"loss_{suffix}"])
+            _assert_close(tops[direction], expected[f"out_{suffix}"])
+
+
+def _fill(rows: torch.Tensor) -> torch.Tensor:
+    filled = torch.full((len(rows), 50), 261)
+    filled[:, : rows.shape[1]] = rows
+    return filled
+
+
+def _assert_close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=STEP_TOLERANCE, atol=STEP_TOLERANCE)
+
+
+def test_sentences_are_evaluated_alike_in_any_order(
+    load: Callable[[str], Loaded], heldout: Path
+) -> None:
+    loaded = load("train_tiny")
+    text = read_files([heldout])
+
+    result = evaluate_text(*loaded, text)
+    shuffled = evaluate_text(*loaded, lambda _: text(Random(1)))
+
+    assert shuffled.average == pytest.approx(result.average, rel=1e-6)
+    assert shuffled.per_word == pytest.approx(result.per_word, rel=1e-6)
+
+
+def test_the_average_is_that_of_the_losses_of_both_directions(
+    load: Callable[[str], Loaded], heldout: Path
+) -> None:
+    result = evaluate_text(*load("train_tiny"), read_files([heldout]))
+
+    assert result.backward is not None
+    mean = (math.log(result.forward) + math.log(result.backward)) / 2
+    assert result.average == pytest.approx(math.exp(mean))
+
+
+def test_a_unidirectional_biLM_has_no_backward_perplexity(  # noqa: N802
+    load: Callable[[str], Loaded], heldout: Path
+) -> None:
+    result = evaluate_stream(*load("uni"), read_files([heldout]), batch_size=16)
+
+    assert result.backward is None
+    assert result.average == result.forward
+
+
+def test_less_text_than_rows_is_an_error(load: Callable[[str], Loaded], tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("One sentence .\n")
+
+    with pytest.raises(ValueError, match=r"Expected more text.*Use a smaller batch size"):
+        evaluate_stream(*load("train_tiny"), read_files([tmp_path / "short.txt"]), batch_size=2)

@@ -1,0 +1,52 @@
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hf_elmo.language_model.vocabulary import TargetVocabulary, build_vocabulary, count_words
+
+
+def test_words_are_sorted_by_count_then_by_name_after_the_special_ones() -> None:
+    counts = count_words([["b", "a", "c"], ["c", "a"], ["c", "<S>"]])
+
+    vocabulary = build_vocabulary(counts)
+
+    assert vocabulary.words == ["<S>", "</S>", "<UNK>", "c", "a", "b"]
+
+
+def test_size_counts_the_special_words_and_rare_words_are_left_out() -> None:
+    counts = Counter({"a": 5, "b": 4, "c": 1})
+
+    assert build_vocabulary(counts, max_size=4).words[3:] == ["a"]
+    assert build_vocabulary(counts, min_count=4).words[3:] == ["a", "b"]
+
+
+def test_words_outside_become_unknown() -> None:
+    vocabulary = TargetVocabulary(["<S>", "</S>", "<UNK>", "a"])
+
+    assert vocabulary.convert_words_to_ids(["a", "x", "</S>", "<S>"]) == [3, 2, 1, 0]
+
+
+def test_special_words_may_stand_anywhere() -> None:
+    vocabulary = TargetVocabulary(["a", "</S>", "<UNK>", "<S>"])
+
+    assert vocabulary.special_ids == [3, 1, 2]
+    assert vocabulary.convert_words_to_ids(["x"]) == [2]
+
+
+def test_saved_and_loaded_words_are_the_same(tmp_path: Path) -> None:
+    words = ["<S>", "</S>", "<UNK>", "a\u2028b", "\xa0", "é", "a\rb", " "]
+    TargetVocabulary(words).save(tmp_path)
+
+    assert TargetVocabulary.from_file(tmp_path / "target_vocab.txt").words == words
+    assert TargetVocabulary.from_file(tmp_path).words == words
+
+
+def test_missing_special_words_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"missing: </S>, <UNK>\. Add one line for each"):
+        TargetVocabulary(["<S>", "a"])
+
+
+def test_a_word_listed_twice_is_an_error() -> None:
+    with pytest.raises(ValueError, match="each word of the vocabulary once, got 'a' again"):
+        TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "a"])

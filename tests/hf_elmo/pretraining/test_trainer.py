@@ -1,0 +1,397 @@
+import json
+import math
+from collections.abc import Iterator
+from itertools import count, cycle
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from bilm_tf_run import (
+    RUN_ROWS,
+    RUN_WINDOW,
+    Philox,
+    draw_initial_values,
+    read_in_its_order,
+    replay_dropout,
+)
+from safetensors.torch import load_file
+from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+
+from convert.formats.tensor_bundle import read_variables
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.corpus.sentences import read_files
+from hf_elmo.language_model import losses
+from hf_elmo.language_model.models import create_model
+from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream
+from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.pretraining import trainer as trainer_module
+from hf_elmo.pretraining.trainer import ElmoTrainer
+
+# What bilm-tf reached from one seed, with this configuration (oracle/tf_checkpoints/train_tiny).
+BILM_TF_PERPLEXITY = 103.16805
+TRAIN_TINY = {
+    "char_embedding_size": 4,
+    "char_filters": [[1, 8], [2, 8], [3, 16]],
+    "num_highway_layers": 1,
+    "projection_size": 16,
+    "cell_size": 32,
+    "dropout": 0.1,
+}
+
+LETTERS = "abcdefghij"
+VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", *LETTERS])
+ROWS, WINDOW = 4, 5
+
+
+def text(rng: Random | None) -> Iterator[list[str]]:
+    """Sentences in which each letter is followed by the next one of the alphabet."""
+    lines = [list((LETTERS * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
+    if rng is not None:
+        rng.shuffle(lines)
+    return iter(lines)
+
+
+def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTrainer:
+    """Make a trainer of a tiny biLM; each call gives the same one."""
+    trainer_options = {
+        name: options.pop(name) for name in ("heldout", "max_hours", "callbacks") if name in options
+    }
+    negatives = options.pop("num_negatives", 4)
+    config.vocab_size = len(VOCABULARY)
+    set_seed(0)
+    model = WindowedLanguageModel(ElmoForPreTraining(config), num_negatives=negatives)
+    defaults = {
+        "max_steps": 6,
+        "learning_rate": 0.01,
+        "lr_scheduler_type": "cosine",
+        "logging_steps": 1,
+        "max_grad_norm": 10.0,
+        "save_strategy": "no",
+        "per_device_train_batch_size": ROWS,
+        "per_device_eval_batch_size": ROWS,
+    }
+    arguments = TrainingArguments(
+        str(folder),
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        ignore_data_skip=True,
+        **defaults | options,
+    )
+    stream = WindowStream(
+        SentenceStream(text, seed=0),
+        SentenceStream(text, seed=1),
+        VOCABULARY,
+        num_rows=ROWS,
+        window=WINDOW,
+    )
+    return ElmoTrainer(
+        model,
+        arguments,
+        tokenizer=ElmoTokenizer(),
+        vocabulary=VOCABULARY,
+        stream=stream,
+        **trainer_options,
+    )
+
+
+def weights(trainer: ElmoTrainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.model.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("optim", ["adamw_torch_fused", "adagrad"])
+def test_resumed_training_equals_uninterrupted_training_exactly(
+    tmp_path: Path, tiny_config: ElmoConfig, optim: str
+) -> None:
+    options = {"optim": optim, "gradient_accumulation_steps": 2}
+    whole = make_trainer(tmp_path / "whole", tiny_config, **options)
+    whole.train()
+    first = make_trainer(
+        tmp_path / "parts", tiny_config, save_strategy="steps", save_steps=3, **options
+    )
+    first.train()  # leaves checkpoint-3, with the learning rate of six steps
+    second = make_trainer(tmp_path / "parts", tiny_config, **options)
+    set_seed(99)  # what happened since must not matter
+    second.train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-3"))
+
+    assert second.state.global_step == 6
+    for name, value in weights(whole).items():
+        assert torch.equal(weights(second)[name], value), name
+    assert whole.model.state is not None
+    assert second.model.state is not None
+    assert torch.equal(second.model.state.forward[1], whole.model.state.forward[1])
+
+
+def test_the_state_in_a_checkpoint_matters(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=3)
+    trainer.train()
+    state = load_file(tmp_path / "checkpoint-3" / "bilm_state_0.safetensors")
+
+    assert set(state) == {"forward_h", "forward_c", "backward_h", "backward_c"}
+    assert all(part.abs().max() > 0 for part in state.values())
+    position = json.loads((tmp_path / "checkpoint-3" / "stream.json").read_text())
+    assert position["num_windows"] == 3
+
+
+def test_a_checkpoint_is_a_model_with_tokenizer_and_target_words(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=3)
+    trainer.train()
+
+    folder = tmp_path / "checkpoint-6"
+    model = ElmoForPreTraining.from_pretrained(folder)
+    assert torch.equal(model.softmax.weight, trainer.model.model.softmax.weight)
+    assert TargetVocabulary.from_file(folder).words == VOCABULARY.words
+    ElmoTokenizer.from_pretrained(folder)
+
+
+def test_gradients_are_those_of_the_mean_loss_times_the_window(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    tiny_config.dropout = 0.0
+    trainer = make_trainer(tmp_path, tiny_config, num_negatives=None)
+    window = WindowCollator(ElmoTokenizer())(next(trainer._stream))
+
+    loss = trainer.compute_loss(trainer.model, window)
+    loss.backward()
+
+    gradient = trainer.model.model.softmax.bias.grad.clone()
+    trainer.model.zero_grad()
+    trainer.model.state = None
+    forward, backward = trainer.model(**window)
+    expected = (forward.mean() + backward.mean()) / 2
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient, WINDOW * trainer.model.model.softmax.bias.grad)
+
+
+def test_accumulated_gradients_are_the_mean_over_the_windows(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    tiny_config.dropout = 0.0
+    options = {"num_negatives": None, "max_grad_norm": 0.0, "max_steps": 1}
+    trainer = make_trainer(
+        tmp_path, tiny_config, optim="sgd", gradient_accumulation_steps=3, **options
+    )
+    reference = make_trainer(tmp_path, tiny_config, **options)
+    collator = WindowCollator(ElmoTokenizer())
+    windows = [collator(next(reference._stream)) for _ in range(3)]
+    sum(reference.compute_loss(reference.model, window) / 3 for window in windows).backward()
+
+    trainer.train()
+
+    log = trainer.state.log_history[0]
+    for name, before in reference.model.model.named_parameters():
+        after = trainer.model.model.get_parameter(name)
+        torch.testing.assert_close(after, before - 0.01 * before.grad, msg=name)
+    assert log["perplexity"] == pytest.approx(math.exp(log["loss"]))
+
+
+def test_the_logged_loss_is_the_mean_of_one_window(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, num_negatives=None, max_steps=1)
+    trainer.train()
+
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(math.log(13), abs=0.5)
+
+
+def test_training_learns_and_reports_the_heldout_perplexity(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    tiny_config.cell_clip = tiny_config.projection_clip = 3.0
+    trainer = make_trainer(
+        tmp_path,
+        tiny_config,
+        heldout=text,
+        num_negatives=None,
+        max_steps=80,
+        eval_strategy="steps",
+        eval_steps=40,
+        save_strategy="steps",
+        save_steps=40,
+        logging_steps=40,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_perplexity",
+        greater_is_better=False,
+        learning_rate=0.05,
+    )
+    before = trainer.evaluate()["eval_perplexity"]
+    trainer.train()
+
+    assert before == pytest.approx(13, rel=0.3)  # of 13 words, about equally likely
+    assert trainer.evaluate()["eval_perplexity"] < 8  # letters alone give 11
+    assert trainer.state.best_metric == trainer.evaluate()["eval_perplexity"]
+
+
+def test_training_stops_early_and_keeps_the_best(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    trainer = make_trainer(
+        tmp_path,
+        tiny_config,
+        heldout=text,
+        max_steps=50,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_perplexity",
+        greater_is_better=False,
+        learning_rate=5.0,  # every step makes it worse
+        callbacks=[EarlyStoppingCallback(2)],
+    )
+    trainer.train()
+
+    perplexities = [e["eval_perplexity"] for e in trainer.state.log_history if "eval_loss" in e]
+    assert trainer.state.global_step < 50
+    assert trainer.evaluate()["eval_perplexity"] == pytest.approx(min(perplexities), rel=1e-5)
+
+
+def test_training_ends_in_time_with_a_learning_rate_near_zero(
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count(step=0.01)  # seconds, by a clock that goes on whenever it is looked at
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    trainer = make_trainer(tmp_path, tiny_config, max_steps=1_000_000, max_hours=1 / 3600)
+    trainer.train()
+
+    rates = [entry["learning_rate"] for entry in trainer.state.log_history if "loss" in entry]
+    assert 1 < trainer.state.global_step < 1_000_000
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.1 * rates[0]
+
+
+def test_the_learning_rate_rises_then_falls_to_zero(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, max_steps=8, warmup_steps=4)
+    trainer.create_optimizer()
+    trainer.create_scheduler(8)
+
+    rates = []
+    for _ in range(9):
+        rates.append(trainer.lr_scheduler.get_last_lr()[0])
+        trainer.optimizer.step()
+        trainer.lr_scheduler.step()
+
+    assert rates[:4] == sorted(rates[:4])
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    assert rates[-1] == pytest.approx(0)
+
+
+def test_adagrad_starts_from_the_accumulator_of_bilm_tf(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, optim="adagrad")
+
+    optimizer = trainer.create_optimizer()
+
+    sums = [state["sum"] for state in optimizer.state.values()]
+    assert sums
+    assert all(torch.equal(total, torch.ones_like(total)) for total in sums)
+
+
+def test_bfloat16_trains_like_float32(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    losses = []
+    for bf16 in (False, True):
+        trainer = make_trainer(tmp_path, tiny_config, bf16=bf16)
+        trainer.train()
+        losses.append([e["loss"] for e in trainer.state.log_history if "loss" in e])
+
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.03)
+
+
+def test_evaluation_without_text_is_an_error(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    with pytest.raises(ValueError, match="Expected a held-out text"):
+        make_trainer(tmp_path, tiny_config).evaluate()
+
+
+def train_from_the_start_of_bilm_tf(shared: Path, output: Path, seed: int) -> Perplexity:
+    """Train as bilm-tf's run did, from its weights and over its sentences in its order.
+
+    Args:
+        shared: The folder of old models.
+        output: Folder for Trainer.
+        seed: Seed of the dropout and the negatives.
+    """
+    folder = shared / "oracle" / "tf_checkpoints" / "train_tiny"
+    vocabulary = TargetVocabulary.from_file(folder / "vocab.txt")
+    model, tokenizer = create_model(ElmoConfig(**TRAIN_TINY), vocabulary)
+    model.load_state_dict(model.state_dict() | draw_initial_values(len(vocabulary)))
+    forward, backward = read_in_its_order(folder / "train")
+    trainer = ElmoTrainer(
+        WindowedLanguageModel(model, num_negatives=128, seed=seed),
+        TrainingArguments(
+            str(output),
+            max_steps=660,  # 4 epochs of 26,540 tokens
+            per_device_train_batch_size=RUN_ROWS,
+            optim="adagrad",
+            learning_rate=0.2,
+            lr_scheduler_type="constant",
+            max_grad_norm=10.0,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            ignore_data_skip=True,
+            use_cpu=True,
+            seed=seed,
+        ),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        stream=WindowStream(
+            SentenceStream(forward),
+            SentenceStream(backward),
+            vocabulary,
+            num_rows=RUN_ROWS,
+            window=RUN_WINDOW,
+        ),
+    )
+    trainer.train()
+    heldout = read_files([folder / "heldout.txt"])
+    return evaluate_stream(model.eval(), tokenizer, vocabulary, heldout, batch_size=RUN_ROWS)
+
+
+def test_the_start_of_bilm_tf_is_the_one_that_its_checkpoint_shows(shared: Path) -> None:
+    folder = shared / "oracle" / "tf_checkpoints" / "train_tiny" / "ckpt"
+    variables = read_variables(folder / "model.ckpt-660")
+    is_untouched = (variables["lm/char_embed/Adagrad"].read() == 1).all(axis=1)
+    start = draw_initial_values(2124)["elmo.token_encoder.char_embedding.weight"].numpy()[1:]
+
+    assert is_untouched.sum() == 158
+    assert (start == variables["lm/char_embed"].read())[is_untouched].all()
+
+
+@pytest.mark.slow
+def test_training_repeats_the_run_of_bilm_tf(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplers = cycle([Philox(2150), Philox(2150 + 146)])  # of the forward and the backward loss
+    monkeypatch.setattr(
+        losses, "draw_log_uniform", lambda *args: next(samplers).draw_log_uniform(*args)
+    )
+    monkeypatch.setattr(torch.nn.functional, "dropout", replay_dropout())
+
+    perplexity = train_from_the_start_of_bilm_tf(shared, tmp_path, seed=0)
+
+    # Rounding grows over 660 steps.
+    assert perplexity.average == pytest.approx(BILM_TF_PERPLEXITY, rel=0.01)
+
+
+@pytest.mark.slow
+def test_training_is_as_good_as_with_bilm_tf(shared: Path, tmp_path: Path) -> None:
+    # "From the same start on the same text": only dropout and negatives differ. From other weights,
+    # with the files in other orders, a plain copy of bilm-tf's graph gives 99.8 to 123.6 (64 runs),
+    # so that the mean of five would say little about the training. From this start, seeds 0 to 4
+    # gave 106.99, 106.50, 103.75, 105.91 and 104.19, mean 105.47; eight runs of that copy 103.3 to
+    # 106.6, mean 104.5.
+    perplexities = [
+        train_from_the_start_of_bilm_tf(shared, tmp_path, seed).average for seed in range(5)
+    ]
+
+    assert sum(perplexities) / 5 <= 1.03 * BILM_TF_PERPLEXITY

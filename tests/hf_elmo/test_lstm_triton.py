@@ -1,0 +1,73 @@
+"""The GPU's kernel against the CPU's, in Triton's interpreter; and on a GPU where there is one."""
+
+import copy
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hf_elmo import ElmoConfig
+from hf_elmo.recurrence import ElmoLstmStack, activate, choose_activation
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="needs Triton, which runs on Linux alone"
+)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+# Triton reads its setting when it is imported: a process of its own.
+SCRIPT = """
+import torch
+from torch.testing import assert_close
+from hf_elmo import recurrence, recurrence_cuda
+
+torch.manual_seed(0)
+for rows, cell_size, cell_clip in ((3, 16, 0.3), (1, 2500, 0.3), (5, 300, None)):
+    gates, cell = torch.randn(rows, 4 * cell_size), torch.randn(rows, cell_size)
+    expected_gates, expected_cell = gates.clone(), cell.clone()
+    expected = recurrence.activate(expected_gates, expected_cell, cell_clip)
+    assert_close(recurrence_cuda.activate(gates, cell, cell_clip), expected)
+    assert_close((gates, cell), (expected_gates, expected_cell))
+print("equal")
+"""
+
+
+@needs_triton
+def test_the_kernel_in_the_interpreter_equals_the_cpus_operations() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "equal\n", done.stderr
+
+
+def test_a_cpu_needs_no_triton() -> None:
+    script = "import sys, hf_elmo; print('hf_elmo.lstm_triton' in sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr
+    assert choose_activation("cpu", is_rough=False) is activate
+
+
+@needs_gpu
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])
+def test_outputs_and_gradients_on_a_gpu_are_those_on_a_cpu(reverse: bool) -> None:
+    config = ElmoConfig(projection_size=8, cell_size=16, cell_clip=0.3, projection_clip=0.2)
+    torch.manual_seed(0)
+    stack = ElmoLstmStack(config).eval()
+    for parameter in stack.parameters():
+        parameter.data.normal_(0, 0.5)
+    twin = copy.deepcopy(stack).cuda()
+    x, h, c = torch.randn(11, 8), torch.randn(2, 5, 8) * 0.2, torch.randn(2, 5, 16) * 0.2
+    expected = stack(x, [5, 3, 2, 1], (h, c), reverse=reverse)
+    actual = twin(x.cuda(), [5, 3, 2, 1], (h.cuda(), c.cuda()), reverse=reverse)
+    assert_close(actual, expected, check_device=False)
+    with torch.no_grad():
+        quick = twin(x.cuda(), [5, 3, 2, 1], (h.cuda(), c.cuda()), reverse=reverse)
+    assert_close(quick, expected, check_device=False)
+    for outputs, _ in (expected, actual):
+        outputs[-1].square().sum().backward()
+    for one, other in zip(twin.parameters(), stack.parameters(), strict=True):
+        assert_close(one.grad, other.grad, check_device=False)
