@@ -1,4 +1,4 @@
-"""What several test modules share: tiny seeded models, and the old models beside the project."""
+"""What several test modules share: tiny seeded models, and the old models of the oracle."""
 
 import os
 from pathlib import Path
@@ -19,11 +19,17 @@ settings.load_profile("same everywhere")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of old models and corpora beside the project; tests skip where it is absent."""
+    """Return the folder of corpora and checkpoints beside the project; tests skip without it."""
     folder = Path(__file__).resolve().parents[1].parent / "shared"
     if not folder.is_dir():
-        pytest.skip("needs the folder of old models and corpora beside the project")
+        pytest.skip("needs the folder of corpora and old checkpoints beside the project")
     return folder
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Path:
+    """Return the folder of small old models and what the original programs compute with them."""
+    return Path(__file__).parent / "data" / "oracle"
 
 
 @pytest.fixture

@@ -39,14 +39,14 @@ class Loaded(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def load(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loaded]:
+def load(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loaded]:
     """Convert a model of the oracle and load it, once a session."""
     loaded: dict[str, Loaded] = {}
 
     def load(name: str) -> Loaded:
         if name not in loaded:
             folder = tmp_path_factory.mktemp("oracle") / name
-            convert_checkpoint(shared / "oracle" / "models" / name / "weights.hdf5", folder)
+            convert_checkpoint(oracle / "models" / name / "weights.hdf5", folder)
             model = ElmoModel.from_pretrained(folder).eval()
             loaded[name] = Loaded(model, ElmoTokenizer.from_pretrained(folder))
         return loaded[name]
@@ -71,10 +71,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def run_sequence(
-    shared: Path, loaded: Loaded, program: str, model: str, sequence: str
+    oracle: Path, loaded: Loaded, program: str, model: str, sequence: str
 ) -> Iterator[Step]:
     """Run a sequence of batches, carrying each row's state as the programs do."""
-    folder = shared / "oracle" / "expected"
+    folder = oracle / "expected"
     batches = json.loads((folder / "sentences.json").read_text(encoding="utf-8"))["batches"]
     arrays = read_arrays(folder / f"{program}_{model}.npz")
     state = None
@@ -128,10 +128,10 @@ def words_only(layers: Tensor, mask: np.ndarray) -> np.ndarray:
     ids="-".join,
 )
 def steps(
-    request: pytest.FixtureRequest, shared: Path, load: Callable[[str], Loaded]
+    request: pytest.FixtureRequest, oracle: Path, load: Callable[[str], Loaded]
 ) -> Iterator[Step]:
     program, model, sequence = request.param
-    return run_sequence(shared, load(model.removesuffix("F")), program, model, sequence)
+    return run_sequence(oracle, load(model.removesuffix("F")), program, model, sequence)
 
 
 def test_layers_of_words_equal_the_originals(steps: Iterator[Step]) -> None:
@@ -183,8 +183,7 @@ def test_states_equal_the_originals(steps: Iterator[Step]) -> None:
             np.testing.assert_allclose(have, want[:, : have.shape[1]], **TOLERANCE)
 
 
-def test_model_on_dumped_token_embeddings_equals_the_original(shared: Path, tmp_path: Path) -> None:
-    oracle = shared / "oracle"
+def test_model_on_dumped_token_embeddings_equals_the_original(oracle: Path, tmp_path: Path) -> None:
     convert_checkpoint(
         oracle / "models" / "tiny" / "weights.hdf5",
         tmp_path / "model",
@@ -230,10 +229,10 @@ def read_dump(folder: Path, words: list[str]) -> Bilm:
 
 @pytest.mark.parametrize("name", ["noproj", "one_layer", "uni", "word"])
 def test_dumped_variants_equal_a_float64_evaluation(
-    name: str, shared: Path, tmp_path: Path
+    name: str, shared: Path, oracle: Path, tmp_path: Path
 ) -> None:
     folder = shared / "oracle" / "tf_checkpoints" / name
-    vocabulary = shared / "oracle" / "models" / "train_tiny" / "vocab.txt"
+    vocabulary = oracle / "models" / "train_tiny" / "vocab.txt"
     convert_checkpoint(folder / "weights.hdf5", tmp_path / "model", vocabulary=vocabulary)
     words = ["The", "quick", "of", "naïve", "."]
 
@@ -252,8 +251,8 @@ def test_dumped_variants_equal_a_float64_evaluation(
 
 
 @pytest.fixture
-def batch_a(shared: Path, load: Callable[[str], Loaded]) -> Any:
-    (step,) = run_sequence(shared, load("tiny"), "bilm", "tiny", "A")
+def batch_a(oracle: Path, load: Callable[[str], Loaded]) -> Any:
+    (step,) = run_sequence(oracle, load("tiny"), "bilm", "tiny", "A")
     return step.outputs
 
 
@@ -267,10 +266,10 @@ MIXES = [
 
 @pytest.mark.parametrize(("program", "initial", "layer_norm"), MIXES)
 def test_scalar_mixes_equal_the_originals(
-    shared: Path, batch_a: Any, program: str, initial: str, layer_norm: str
+    oracle: Path, batch_a: Any, program: str, initial: str, layer_norm: str
 ) -> None:
     files = {"bilm": "bilm_weight_layers_tiny_A.npz", "allennlp": "allennlp_elmo_tiny_A.npz"}
-    arrays = read_arrays(shared / "oracle" / "expected" / "extra" / files[program])
+    arrays = read_arrays(oracle / "expected" / "extra" / files[program])
     mix = ElmoScalarMix(
         3,
         weights=MIX_WEIGHTS if initial == "set" else None,

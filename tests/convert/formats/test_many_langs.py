@@ -272,12 +272,11 @@ def test_encoder_that_is_no_elmo_is_refused(tmp_path: Path) -> None:
         convert_checkpoint(folder, tmp_path / "model")
 
 
-# --- Beside the project ---
+# --- The original program ---
 
 
 @pytest.mark.parametrize("name", ["char", "wordchar"])
-def test_activations_are_those_of_the_program(name: str, shared: Path, tmp_path: Path) -> None:
-    oracle = shared / "oracle"
+def test_activations_are_those_of_the_program(name: str, oracle: Path, tmp_path: Path) -> None:
     convert_checkpoint(oracle / f"models/many_langs_{name}", tmp_path / "model")
     model = ElmoModel.from_pretrained(tmp_path / "model").eval()
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "model")
