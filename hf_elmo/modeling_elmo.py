@@ -18,8 +18,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassif
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
+from .lstm import ElmoLstm, ElmoLstmStack, run_stacks
+from .lstm_products import Quantization, pack_int8_weight
 from .model_card import make_model_card
-from .recurrence import ElmoLstm, ElmoLstmStack, Quantization, pack_int8_weight, run_stacks
 from .word_cache import WordCache
 
 # Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
