@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState, mix_layers
+from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.modeling_elmo import ElmoModel, ElmoState, mix_layers
 from hf_elmo.recurrence import State, run_stacks
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
