@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .configuration_elmo import ElmoConfig
+from .lstm import ElmoLstm
 from .model_card import CARD_FILE, make_model_card, push_with_card
-from .recurrence import ElmoLstm
 
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 

@@ -13,8 +13,9 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
+from .lstm import ElmoLstm, ElmoLstmStack, run_stacks
+from .lstm_products import Quantization, pack_int8_weight
 from .packing import lay_out, pack_words
-from .recurrence import ElmoLstm, ElmoLstmStack, Quantization, pack_int8_weight, run_stacks
 from .word_cache import WordCache, encode_distinct
 
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers

@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hf_elmo.lstm import State, run_stacks
 from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_heads import ElmoForPreTraining
-from hf_elmo.recurrence import State, run_stacks
 
 from .losses import full_softmax_losses, sampled_softmax_losses
 

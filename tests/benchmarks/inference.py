@@ -27,7 +27,8 @@ from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.corpus.embedding import embed_layers
-from hf_elmo.recurrence import (
+from hf_elmo.lstm_loops import start_threads
+from hf_elmo.lstm_products import (
     Int8Weight,
     Quantization,
     multiply,
@@ -35,7 +36,6 @@ from hf_elmo.recurrence import (
     pack_for_row,
     pack_int8_weight,
     pack_weight,
-    start_threads,
 )
 
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.corpus.sentences import Text
-from hf_elmo.recurrence import lstm_step
+from hf_elmo.lstm import lstm_step
 
 VOCABULARY_SIZE = 18_879
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

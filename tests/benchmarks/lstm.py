@@ -1,7 +1,7 @@
 """How many words a second the LSTMs alone run, and train on, beside plain loops and bare products.
 
-python tests/benchmarks/recurrence.py infer
-python tests/benchmarks/recurrence.py train
+python tests/benchmarks/lstm.py infer
+python tests/benchmarks/lstm.py train
 """
 
 import functools
@@ -16,16 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hf_elmo import ElmoConfig
-from hf_elmo.recurrence import (
-    ElmoLstm,
-    ElmoLstmStack,
-    PackedWeights,
-    Plan,
-    lstm_step,
-    multiply,
-    run_directions,
-    run_stacks,
-)
+from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, lstm_step, run_stacks
+from hf_elmo.lstm_loops import PackedWeights, Plan, run_directions
+from hf_elmo.lstm_products import multiply
 
 # Words of 64 sentences of English prose (Shackleton, "South", 1919), boundary tokens not counted.
 LENGTHS = """

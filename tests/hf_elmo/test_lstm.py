@@ -19,18 +19,9 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import ElmoConfig, recurrence
-from hf_elmo.recurrence import (
-    ElmoLstm,
-    ElmoLstmStack,
-    Int8RowWeight,
-    Plan,
-    RowWeight,
-    State,
-    lstm_step,
-    run_directions,
-    run_stacks,
-)
+from hf_elmo import ElmoConfig, lstm_loops, lstm_products
+from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
+from hf_elmo.lstm_products import Int8RowWeight, RowWeight
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
 ONE_ROW = [1] * 5
@@ -58,7 +49,7 @@ def directions(
     request: pytest.FixtureRequest, two_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run directions in each of the two ways."""
-    monkeypatch.setattr(recurrence, "LONG_STEP", 0 if request.param == "in threads" else 2**60)
+    monkeypatch.setattr(lstm_loops, "LONG_STEP", 0 if request.param == "in threads" else 2**60)
 
 
 def make_config(**settings: Any) -> ElmoConfig:
@@ -140,9 +131,10 @@ def reference(
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to run that this machine could be offered."""
     if request.param == "plain products":
-        monkeypatch.setattr(recurrence, "can_pack", lambda dtype, device: False)
+        for module in (lstm_loops, lstm_products):
+            monkeypatch.setattr(module, "can_pack", lambda dtype, device: False)
     if request.param == "chunks of few steps":
-        monkeypatch.setattr(recurrence, "MAX_CHUNK_STEPS", 4)
+        monkeypatch.setattr(lstm_loops, "MAX_CHUNK_STEPS", 4)
 
 
 @pytest.mark.usefixtures("implementation")
@@ -159,15 +151,6 @@ def test_stack_equals_rows_run_one_by_one(
     with torch.no_grad():
         actual = stack(x, batch_sizes, state, reverse=reverse)
     assert_close(actual, expected, check_dtype=False)
-
-
-@pytest.mark.parametrize("number", [100, 100_000])
-def test_tanh_is_exact_for_few_and_many_numbers(number: int) -> None:
-    torch.manual_seed(0)
-    x = torch.cat([torch.randn(number), torch.tensor([0.0, 1e-30, -1e-3, 50, -50, 1e4, -1e4])])
-    with torch.inference_mode():
-        actual = recurrence.tanh(x)
-    assert_close(actual, x.double().tanh(), rtol=3e-7, atol=0, check_dtype=False)
 
 
 def test_the_clips_of_these_tests_fire() -> None:
@@ -475,7 +458,7 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
     torch.manual_seed(0)
     stack, has_layouts = make_wide_stack(precision), has_row_layouts()
     if not is_offered:
-        monkeypatch.setattr(recurrence, "has_fbgemm", lambda: False)
+        monkeypatch.setattr(lstm_products, "has_fbgemm", lambda: False)
     layer, dtype = stack.layers[0], stack.layers[0].bias.dtype
     x = torch.randn(12, 64, dtype=dtype)
     state = torch.zeros(2, 1, 64, dtype=dtype), torch.zeros(2, 1, 128, dtype=dtype)
@@ -494,9 +477,9 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
 
 def has_row_layouts() -> bool:
     """Whether this machine has every layout for one row, as x86 has with VNNI."""
-    can_pack = all(recurrence.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
+    can_pack = all(lstm_products.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
     engine = torch.backends.quantized.engine
-    return can_pack and recurrence.has_fbgemm() and recurrence.can_multiply_int8_row(engine)
+    return can_pack and lstm_products.has_fbgemm() and lstm_products.can_multiply_int8_row(engine)
 
 
 def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
@@ -510,55 +493,6 @@ def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
     assert isinstance(of_row.state_weight, RowWeight)
     pointer = torch.ops.mkldnn.data_ptr(packed.state_weight)
     assert of_row.state_weight.table.data_ptr() == pointer
-
-
-def test_without_the_private_operators_a_row_has_the_common_layout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    weight = torch.randn(128, 64)
-    packed = recurrence.pack_weight(weight)
-    monkeypatch.setattr(recurrence, "has_fbgemm", lambda: True)
-    monkeypatch.setattr(torch.ops.mkldnn, "_nbytes", raise_attribute_error)
-    assert recurrence.pack_for_row(weight, packed) is packed
-
-
-def raise_attribute_error(*arguments: Any) -> None:
-    raise AttributeError
-
-
-def test_another_engine_of_quantization_gives_a_row_the_common_layout() -> None:
-    weight = torch.randn(128, 64)
-    packed, before = recurrence.pack_int8_weight(weight), torch.backends.quantized.engine
-    torch.backends.quantized.engine = "qnnpack"
-    try:
-        assert recurrence.pack_for_row(weight, packed) is packed
-    finally:
-        torch.backends.quantized.engine = before
-
-
-def test_products_in_8_bits_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def saturate(*arguments: Any) -> Tensor:
-        return multiply_int8_row(*arguments).clamp(max=40)
-
-    multiply_int8_row = recurrence.multiply_int8_row
-    monkeypatch.setattr(recurrence, "multiply_int8_row", saturate)
-    assert not recurrence.can_multiply_int8_row.__wrapped__("x86")
-
-
-@pytest.mark.parametrize("value", [0.0, 1e-40, torch.inf, torch.nan])
-def test_a_row_of_odd_numbers_in_int8_stays_finite_or_is_seen_not_to_be(value: float) -> None:
-    stack = make_wide_stack("int8")
-    weight, x = stack.layers[0].state_weight.detach(), torch.zeros(1, 64)
-    x[0, 3] = value
-    packed = recurrence.pack_int8_weight(weight)
-    for product in (
-        recurrence.multiply(x, packed),
-        recurrence.multiply_row(x, recurrence.pack_for_row(weight, packed)),
-    ):
-        if np.isfinite(value):
-            assert_close(product, x @ weight.T)
-        else:
-            assert not product.isfinite().any()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -578,7 +512,7 @@ def test_a_used_stack_can_be_copied_and_saved(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_runs_what_its_parent_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrence, "LONG_STEP", 0)  # PyTorch's own threads do not survive a fork
+    monkeypatch.setattr(lstm_loops, "LONG_STEP", 0)  # PyTorch's own threads do not survive a fork
     config = make_config(projection_size=64, cell_size=256)
     stacks = [make_stack(config, seed) for seed in (0, 1)]
     x, state = make_inputs(config)
@@ -615,39 +549,6 @@ def test_directions_change_no_setting_of_pytorch() -> None:
         assert pool.submit(torch.get_num_threads).result() == 2
     assert torch.get_num_threads() == 2
     assert threading.active_count() <= threads + 2
-
-
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize(
-    ("rows", "dtype", "in_threads"),
-    [
-        (32, torch.float32, True),
-        (31, torch.float32, False),
-        (96, torch.bfloat16, True),
-        (95, torch.bfloat16, False),
-    ],
-)
-def test_only_long_steps_run_in_a_thread_for_each_direction(
-    rows: int, dtype: torch.dtype, in_threads: bool
-) -> None:
-    config = make_config(projection_size=128, cell_size=1024)
-    plans = [Plan(config, [rows], reverse, dtype) for reverse in (False, True)]
-    threads = run_directions(lambda _: threading.get_ident(), plans, "cpu")
-    assert (threading.get_ident() not in threads) == in_threads
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_thread_for_a_direction_has_its_share_of_the_cores(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(recurrence, "LONG_STEP", 0)
-
-    def work(_: int) -> int:
-        torch.ones(2**17).sigmoid()  # large enough to be divided
-        return torch.get_num_threads()
-
-    plans = [Plan(make_config(), BATCH_SIZES, reverse, torch.float32) for reverse in (False, True)]
-    assert run_directions(work, plans, "cpu") == [1, 1]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

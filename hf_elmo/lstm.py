@@ -1,0 +1,291 @@
+"""The clipped, projected LSTM over packed time steps.
+
+Packed steps: the words of a batch, time step by time step, as in `PackedSequence.data`. The batch's
+rows are sorted by length, so that the rows alive at a step are always the first ones:
+
+    inputs = [step 0 of rows 0, 1, 2; step 1 of rows 0, 1; step 2 of row 0], batch_sizes = [3, 2, 1]
+
+What takes the time is `h @ W_h^T`, step by step, with a handful of rows. Four things make it fast:
+weights laid out once for oneDNN (`pack_weight`); every product that need not wait for its step done
+for many steps at once; elementwise work in place; long steps in a thread a direction. Of one row,
+such a product is bound by memory, and has a layout of its own (`pack_for_row`).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .configuration_elmo import ElmoConfig
+from .lstm_loops import (
+    PackedWeights,
+    Plan,
+    RowWeights,
+    Weights,
+    pack_weights,
+    pack_weights_for_row,
+    run_directions,
+    run_layer,
+    run_row,
+    run_with_gradients,
+)
+from .lstm_products import Quantization
+
+State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
+
+
+def lstm_step(
+    gates: Tensor, cell: Tensor, projection_weight: Tensor | None, config: ElmoConfig
+) -> State:
+    """Compute one time step from the sums of its gates: the reference of all that follows.
+
+    `c = sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(j)`, `h = (sigmoid(o) * tanh(c)) @ W^T`,
+    both clipped (Sak et al. 2014; TensorFlow's `LSTMCell`). The clipped values are the ones that go
+    on to the next step; an output that is not projected is not clipped.
+
+    Args:
+        gates: `x @ W_x^T + h @ W_h^T + bias`, gates in the order i, f, o, j, shape
+            `(batch, 4 * cell_size)`.
+        cell: State c of the step before, shape `(batch, cell_size)`.
+        projection_weight: Shape `(projection_size, cell_size)`, or None for no projection.
+        config: Its forget bias and clips are used.
+
+    Returns:
+        h `(batch, projection_size)` and c `(batch, cell_size)`.
+    """
+    i, f, o, j = gates.chunk(4, dim=1)
+    cell = torch.sigmoid(f + config.forget_bias) * cell + torch.sigmoid(i) * torch.tanh(j)
+    if config.cell_clip is not None:
+        cell = cell.clamp(-config.cell_clip, config.cell_clip)
+    output = torch.sigmoid(o) * torch.tanh(cell)
+    if projection_weight is not None:
+        output = F.linear(output, projection_weight)
+        if config.projection_clip is not None:
+            output = output.clamp(-config.projection_clip, config.projection_clip)
+    return output, cell
+
+
+class ElmoLstm(GradientCheckpointingLayer):
+    """One layer of one direction of the biLM, its rows of gates in the order i, f, o, j."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        projection_size, cell_size = config.projection_size, config.cell_size
+        self.input_weight = nn.Parameter(torch.empty(4 * cell_size, projection_size))
+        self.state_weight = nn.Parameter(torch.empty(4 * cell_size, projection_size))
+        self.bias = nn.Parameter(torch.empty(4 * cell_size))
+        self.projection_weight = (
+            nn.Parameter(torch.empty(projection_size, cell_size))
+            if config.use_cell_projection
+            else None
+        )
+        self.quantization: Quantization = None  # of products in inference
+        # What they were packed for and from; packed for any number of rows, and for one.
+        self._packed: tuple[tuple[Any, ...], PackedWeights, RowWeights | None] | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values as TensorFlow does: Glorot over the joint kernel `[x; h]`."""
+        bound = math.sqrt(6 / (self.input_weight.shape[1] * 2 + self.input_weight.shape[0]))
+        init.uniform_(self.input_weight, -bound, bound)
+        init.uniform_(self.state_weight, -bound, bound)
+        init.zeros_(self.bias)
+        if self.projection_weight is not None:
+            init.xavier_uniform_(self.projection_weight)
+
+    def weights(self) -> Weights:
+        """Give the four weights."""
+        return Weights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
+
+    def pack(self, dtype: torch.dtype, quantization: Quantization = None) -> PackedWeights:
+        """Pack the weights for products, or give those of the last time, if unchanged.
+
+        Unchanged: the same memory, not written to since. Only writing through `weight.data` goes
+        unseen; so nothing is kept of weights in training, and `train()`, `eval()` and loading begin
+        anew.
+        """
+        weights = [weight for weight in self.weights() if weight is not None]
+        marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
+        key = (dtype, quantization, *marks)
+        kept = self._packed
+        if kept is None or kept[0] != key:
+            kept = key, pack_weights(self.weights(), self.config, dtype, quantization), None
+            if not (self.training and self.state_weight.requires_grad):
+                self._packed = kept
+        return kept[1]
+
+    def pack_for_row(self, dtype: torch.dtype, quantization: Quantization = None) -> RowWeights:
+        """Pack the weights for products with one row, or give those of the last time, likewise."""
+        packed, kept = self.pack(dtype, quantization), self._packed
+        if kept is not None and kept[1] is packed and kept[2] is not None:
+            return kept[2]
+        of_row = pack_weights_for_row(self.weights(), packed)
+        if kept is not None and kept[1] is packed:
+            self._packed = kept[0], packed, of_row
+        return of_row
+
+    def train(self, mode: bool = True) -> "ElmoLstm":
+        """Set the mode, as `nn.Module`; see `pack`."""
+        if mode or self.training:
+            self._packed = None
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ElmoLstm":
+        self._packed = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return self
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._packed = None
+        super()._load_from_state_dict(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_packed": None}  # packed tensors can be neither copied nor saved
+
+    def forward(
+        self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False
+    ) -> tuple[Tensor, State]:
+        """Run the layer over all time steps.
+
+        Args:
+            inputs: Packed steps, shape `(steps, projection_size)`.
+            batch_sizes: Rows alive at each time step, never increasing; they sum to `steps`.
+            state: h `(batch, projection_size)` and c `(batch, cell_size)` before the first step.
+            reverse: Run from the last time step to the first, over the same packing: each row
+                joins, with its state, at its own last word.
+
+        Returns:
+            Outputs, clipped, packed as `inputs`, shape `(steps, projection_size)`; and the state
+            after the last step. A row without a step keeps its state.
+        """
+        (result,) = run_layers([self], [inputs], batch_sizes, [state], [reverse])
+        return result
+
+
+def run_layers(
+    layers: Sequence[ElmoLstm],
+    inputs: Sequence[Tensor],
+    batch_sizes: Sequence[int],
+    states: Sequence[State],
+    reverses: Sequence[bool],
+) -> list[tuple[Tensor, State]]:
+    """Run a layer of each direction; arguments and result as `ElmoLstm.forward`'s, in lists."""
+    if not len(inputs[0]):
+        return list(zip(inputs, states, strict=True))
+    pairs = list(zip(layers, reverses, strict=True))
+    device, dtype = inputs[0].device.type, inputs[0].dtype
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    tensors = [
+        tensor
+        for layer, x, state in zip(layers, inputs, states, strict=True)
+        for tensor in (x, *state, *layer.weights())
+    ]
+    has_gradient = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in tensors
+    )
+    training = layers[0].training
+    quantization = None if has_gradient or training else layers[0].quantization
+    plans = [
+        Plan(layer.config, list(batch_sizes), reverse, dtype, quantization, training)
+        for layer, reverse in pairs
+    ]
+    if has_gradient:
+        results = run_with_gradients(plans, *tensors)
+    else:
+
+        def run(index: int) -> tuple[Tensor, ...]:
+            plan, layer, arguments = plans[index], layers[index], (inputs[index], *states[index])
+            if plan.is_row and device == "cpu" and not training:
+                return run_row(plan, *arguments, layer.pack_for_row(dtype, quantization))
+            return run_layer(plan, *arguments, layer.pack(dtype, quantization))
+
+        results = run_directions(run, plans, device)
+    return [(output, (h, c)) for output, h, c in results]
+
+
+class ElmoLstmStack(nn.Module):
+    """All layers of one direction, with dropout before and residuals around them."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(ElmoLstm(config) for _ in range(config.num_hidden_layers))
+
+    def forward(
+        self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False
+    ) -> tuple[list[Tensor], State]:
+        """Run the layers one after the other.
+
+        As in bilm-tf, the residual adds the *dropped* input, and the recurrent state is that
+        before the residual.
+
+        Args:
+            inputs: Packed steps, shape `(steps, projection_size)`.
+            batch_sizes: Rows alive at each time step, as for `ElmoLstm`.
+            state: h `(layers, batch, projection_size)` and c `(layers, batch, cell_size)`.
+            reverse: Run from the last time step to the first, as for `ElmoLstm`.
+
+        Returns:
+            The output of each layer, packed, shape `(steps, projection_size)`; and the new state.
+        """
+        (result,) = run_stacks([self], [inputs], batch_sizes, [state], [reverse])
+        return result
+
+
+def run_stacks(
+    stacks: Sequence[ElmoLstmStack],
+    inputs: Sequence[Tensor],
+    batch_sizes: Sequence[int],
+    states: Sequence[State],
+    reverses: Sequence[bool],
+) -> list[tuple[list[Tensor], State]]:
+    """Run independent directions over one packing, at once where that is faster.
+
+    Args:
+        stacks: The directions.
+        inputs: Packed steps of each, shape `(steps, projection_size)`.
+        batch_sizes: Rows alive at each time step, the same for all.
+        states: The state of each, as for `ElmoLstmStack`.
+        reverses: Whether each runs from the last time step to the first.
+
+    Returns:
+        What each stack returns.
+    """
+    outputs: list[list[Tensor]] = []  # by layer, then direction, as are the states
+    new_states: list[list[State]] = []
+    for number, layers in enumerate(zip(*(stack.layers for stack in stacks), strict=True)):
+        config = layers[0].config
+        inputs = [F.dropout(x, config.dropout, layers[0].training) for x in inputs]
+        layer_states = [(h[number], c[number]) for h, c in states]
+        if layers[0].gradient_checkpointing and layers[0].training:  # transformers' wrapper does it
+            results = [
+                layer(x, batch_sizes, state, reverse=reverse)
+                for layer, x, state, reverse in zip(
+                    layers, inputs, layer_states, reverses, strict=True
+                )
+            ]
+        else:
+            results = run_layers(layers, inputs, batch_sizes, layer_states, reverses)
+        if config.use_residual and number > 0:
+            inputs = [y + x for (y, _), x in zip(results, inputs, strict=True)]
+        else:
+            inputs = [y for y, _ in results]
+        outputs.append(inputs)
+        new_states.append([state for _, state in results])
+    return [
+        (
+            [layer_outputs[index] for layer_outputs in outputs],
+            (
+                torch.stack([layer_states[index][0] for layer_states in new_states]),
+                torch.stack([layer_states[index][1] for layer_states in new_states]),
+            ),
+        )
+        for index in range(len(stacks))
+    ]
