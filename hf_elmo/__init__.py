@@ -10,17 +10,14 @@ from transformers import (
 )
 
 from .configuration_elmo import ElmoConfig
+from .loading import ElmoPreTrainedModel
 from .model_card import make_model_card
-from .modeling_elmo import (
+from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoScalarMix, ElmoState
+from .modeling_heads import (
     ElmoForPreTraining,
     ElmoForPreTrainingOutput,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
-    ElmoModel,
-    ElmoModelOutput,
-    ElmoPreTrainedModel,
-    ElmoScalarMix,
-    ElmoState,
 )
 from .remote_code import include_code
 from .tokenization_elmo import ElmoTokenizer

@@ -1,10 +1,16 @@
 """The model card: what a model is, how to use it, where it comes from, what it may be used for."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
 
-from huggingface_hub import ModelCardData
+from huggingface_hub import CommitInfo, HfApi, ModelCardData
+from transformers import PreTrainedModel
 
 from .configuration_elmo import ElmoConfig
+
+CARD_FILE = "README.md"  # the Hub's name for a model card
 
 # Head: its task on the Hub, the class that loads it, what comes out of the card's example.
 HEADS = {
@@ -148,6 +154,66 @@ def make_model_card(
         ),
         licence=license or "Not stated: ask who trained the weights, and set `license` above.",
     )
+
+
+def push_with_card(
+    model: PreTrainedModel,
+    repo_id: str,
+    *,
+    license: str | None = None,  # noqa: A002 (the metadata's own name)
+    language: str | Sequence[str] | None = None,
+    tags: Sequence[str] = (),
+    commit_message: str = "Upload model",
+    commit_description: str | None = None,
+    private: bool | None = None,
+    token: bool | str | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    max_shard_size: int | str = "50GB",
+) -> CommitInfo:
+    """Upload the model to the Hub, with a model card unless the repository has one.
+
+    Args:
+        model: The model; as its `push_to_hub`, this is a method.
+        repo_id: Name of the repository; it is made if need be.
+        license: See `make_model_card`.
+        language: See `make_model_card`.
+        tags: See `make_model_card`.
+        commit_message: First line of the commit's message.
+        commit_description: The rest of it.
+        private: Whether a new repository is private; None = as its owner has set.
+        token: As for every call of the Hub; None = the stored one.
+        revision: Branch to write to.
+        create_pr: Whether to open a pull request instead.
+        max_shard_size: Largest size of a file of weights.
+
+    Returns:
+        What the Hub says of the commit.
+    """
+    hub = HfApi(token=token)
+    repo_id = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if revision is not None and not revision.startswith("refs/"):
+        hub.create_branch(repo_id, branch=revision, exist_ok=True)
+    has_card = hub.file_exists(repo_id, CARD_FILE, revision=revision)
+    with TemporaryDirectory() as folder:
+        card = make_model_card(
+            cast(ElmoConfig, model.config),
+            name=repo_id,
+            license=license,
+            language=language,
+            tags=tags,
+        )
+        (Path(folder) / CARD_FILE).write_text(card, encoding="utf-8")
+        model.save_pretrained(folder, max_shard_size=max_shard_size)
+        return hub.upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            ignore_patterns=[CARD_FILE] if has_card else None,
+            commit_message=commit_message,
+            commit_description=commit_description,
+            revision=revision,
+            create_pr=create_pr,
+        )
 
 
 def _list_sizes(config: ElmoConfig) -> list[tuple[str, object]]:

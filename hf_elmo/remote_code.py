@@ -12,12 +12,12 @@ from transformers.dynamic_module_utils import get_relative_import_files
 MODEL_AUTO_MAP = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
-    "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
-    "AutoModelForSequenceClassification": "modeling_elmo.ElmoForSequenceClassification",
-    "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
+    "AutoModelForPreTraining": "modeling_heads.ElmoForPreTraining",
+    "AutoModelForSequenceClassification": "modeling_heads.ElmoForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_heads.ElmoForTokenClassification",
 }
 TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}  # slow, fast
-MODULES = ("modeling_elmo.py", "tokenization_elmo.py", "pipelines_elmo.py")
+MODULES = ("modeling_heads.py", "tokenization_elmo.py", "pipelines_elmo.py")
 
 
 def include_code(folder: str | PathLike[str]) -> None:

@@ -1,15 +1,69 @@
-"""Vectors of words, kept from call to call within a bound."""
+"""Distinct words: each is encoded once, and its vector kept from call to call within a bound."""
 
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
 ENTRY_BYTES = 250  # of a key's bytes object, its slot's number and its node in an OrderedDict
+
+
+def encode_distinct(
+    encoder: nn.Module,
+    cache: "WordCache",
+    input_ids: Tensor | None,
+    word_input_ids: Tensor | None,
+) -> Tensor:
+    """Encode words, equal ones once; where no gradient can be wanted, known ones not at all.
+
+    Args:
+        encoder: Gives the vectors of words, from the two tensors of ids.
+        cache: Keeps them.
+        input_ids: Character ids, shape `(words, characters)`, or None without characters.
+        word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+
+    Returns:
+        Word vectors, shape `(words, width)`, on the weights' device.
+    """
+    columns = [word_input_ids[:, None]] if word_input_ids is not None else []
+    columns += [input_ids] if input_ids is not None else []
+    rows = torch.cat(columns, dim=1).to("cpu", torch.int32).contiguous().numpy()
+    if not len(rows):
+        return encoder(input_ids, word_input_ids)
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0].tolist()
+    numbers: dict[bytes, int] = {}
+    places = torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys])
+
+    def encode(keys: list[bytes]) -> Tensor:
+        ids = torch.frombuffer(bytearray().join(keys), dtype=torch.int32).view(len(keys), -1)
+        return encoder(
+            None if input_ids is None else ids[:, -input_ids.shape[1] :],
+            None if word_input_ids is None else ids[:, 0],
+        )
+
+    parameters = list(encoder.parameters())
+    is_frozen = not any(parameter.requires_grad for parameter in parameters)
+    if (torch.is_grad_enabled() or encoder.training) and not is_frozen:
+        vectors = encode(list(numbers))
+    else:
+        vectors = cache.fetch(list(numbers), _mark_weights(parameters), encode)
+    return vectors[places.to(vectors.device)]
+
+
+def _mark_weights(parameters: Sequence[nn.Parameter]) -> Hashable:
+    """Return what tells the state of the weights, and the dtype of what is computed of them."""
+    versions = tuple(
+        (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)
+        for parameter in parameters
+    )
+    device_type = parameters[0].device.type
+    autocast = torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type)
+    return versions, autocast
 
 
 class WordCache:

@@ -28,7 +28,7 @@ from convert.layout import (
     WriteSettings,
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
-from hf_elmo.modeling_elmo import BILM_PREFIXES
+from hf_elmo.loading import BILM_PREFIXES
 
 WEIGHTS = "model.safetensors"
 TARGET_WORDS, MIXES = "target_vocab.txt", "scalar_mixes.json"

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.lstm import State, run_stacks
-from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel, ElmoState, mix_layers
+from hf_elmo.modeling_elmo import ElmoModel, ElmoState, mix_layers
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]

@@ -22,7 +22,8 @@ from torch import distributed
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.modeling_elmo import ElmoModel, ElmoPreTrainedModel
+from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.modeling_elmo import ElmoModel
 
 from .embedding import BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
 

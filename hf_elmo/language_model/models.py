@@ -8,7 +8,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.modeling_elmo import ElmoForPreTraining, ElmoModel
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .vocabulary import VOCABULARY_NAME, TargetVocabulary

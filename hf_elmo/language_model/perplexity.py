@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.corpus.sentences import Text
-from hf_elmo.modeling_elmo import ElmoForPreTraining
+from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .scores import SentenceScores, score_sentences
 from .streams import SentenceStream, WindowCollator, WindowStream

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.corpus.embedding import embed
-from hf_elmo.modeling_elmo import ElmoForPreTraining
+from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .losses import full_softmax_losses
 from .vocabulary import TargetVocabulary

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hf_elmo.lstm import State, run_stacks
-from hf_elmo.modeling_elmo import ElmoForPreTraining, ElmoState
+from hf_elmo.modeling_elmo import ElmoState
+from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .losses import full_softmax_losses, sampled_softmax_losses
 
@@ -89,7 +90,7 @@ class WindowedLanguageModel(nn.Module):
         """
         bilm = self.model.elmo
         window, batch = forward_inputs.shape
-        words = bilm.token_encoder(input_ids, word_input_ids)
+        words = bilm.encode_words(input_ids, word_input_ids)
         table = torch.cat([bilm.encode_boundaries(), words])
         state = self._zero_state(batch) if self.state is None else self.state
         stacks, states, inputs = [bilm.forward_lstm], [state.forward], [forward_inputs]

@@ -36,7 +36,7 @@ from hf_elmo.language_model.vocabulary import (
     count_words,
 )
 from hf_elmo.language_model.windows import WindowedLanguageModel
-from hf_elmo.modeling_elmo import ElmoForPreTraining
+from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .trainer import ElmoTrainer
 

@@ -271,7 +271,7 @@ def measure_row(
         ]
 
     def embed_new() -> None:
-        model.token_encoder.cache.clear()
+        model.word_cache.clear()
         embed()
 
     @torch.inference_mode()

@@ -14,7 +14,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoPreTrainedModel,
     ElmoTokenizer,
-    modeling_elmo,
+    model_card,
 )
 from hf_elmo.model_card import count_parameters, make_model_card
 
@@ -141,7 +141,7 @@ class FakeHub:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> type[FakeHub]:
     FakeHub.calls, FakeHub.has_card = [], False
-    monkeypatch.setattr(modeling_elmo, "HfApi", FakeHub)
+    monkeypatch.setattr(model_card, "HfApi", FakeHub)
     return FakeHub
 
 

@@ -37,7 +37,7 @@ def compute(keys: list[bytes]) -> Tensor:
 
 def test_a_known_word_is_not_computed_again(tiny_model: ElmoModel) -> None:
     first = encode(tiny_model, ["a", "b", "a"])
-    tiny_model.token_encoder._encode = None  # type: ignore[assignment]
+    tiny_model.token_encoder._encode_chunk = None  # type: ignore[assignment]
     assert_close(encode(tiny_model, ["b", "a"]), first[1:], rtol=0, atol=0)
 
 
@@ -50,7 +50,7 @@ def test_known_and_new_words_come_in_their_order(tiny_model: ElmoModel) -> None:
 def test_hits_and_misses_are_counted(tiny_model: ElmoModel) -> None:
     encode(tiny_model, ["a", "b", "a"])
     encode(tiny_model, ["a", "c"])
-    cache = tiny_model.token_encoder.cache
+    cache = tiny_model.word_cache
     assert (cache.hits, cache.misses, len(cache), cache.hit_rate) == (1, 3, 3, 0.25)
 
 
@@ -140,31 +140,31 @@ def test_vectors_and_gradients_of_training_are_those_of_evaluation(tiny_model: E
 
 
 def test_what_is_cached_does_not_depend_on_gradients_being_on(tiny_model: ElmoModel) -> None:
-    encoder = tiny_model.requires_grad_(False).token_encoder
-    ids = torch.randint(1, 260, (5, encoder.config.max_characters_per_token))
-    cached = encoder(ids, None)
-    encoder.cache.clear()
+    tiny_model.requires_grad_(False)
+    ids = torch.randint(1, 260, (5, tiny_model.config.max_characters_per_token))
+    cached = tiny_model.encode_words(ids, None)
+    tiny_model.word_cache.clear()
     with torch.no_grad():
-        torch.testing.assert_close(encoder(ids, None), cached, rtol=0, atol=0)
+        assert_close(tiny_model.encode_words(ids, None), cached, rtol=0, atol=0)
 
 
 def test_a_frozen_model_uses_the_cache_with_gradients_on(tiny_model: ElmoModel) -> None:
     tiny_model.requires_grad_(False)
     for _ in range(2):
         tiny_model.encode_words(make_ids(["a"]), None)
-    assert tiny_model.token_encoder.cache.hits == 1
+    assert tiny_model.word_cache.hits == 1
 
 
 def test_nothing_is_kept_of_weights_in_training(tiny_model: ElmoModel) -> None:
     encode(tiny_model.train(), ["a"])
-    assert len(tiny_model.token_encoder.cache) == 0
+    assert len(tiny_model.word_cache) == 0
 
 
 def test_cached_vectors_can_enter_a_graph(tiny_model: ElmoModel) -> None:
     encode(tiny_model, ["a"])
     with torch.no_grad():
         vectors = tiny_model.encode_words(make_ids(["a", "b"]), None)
-    assert tiny_model.token_encoder.cache.hits == 1
+    assert tiny_model.word_cache.hits == 1
     torch.nn.Linear(8, 1)(vectors).sum().backward()
 
 
@@ -178,11 +178,11 @@ def test_autocast_does_not_leave_its_vectors_behind(tiny_model: ElmoModel) -> No
 def test_copies_begin_with_an_empty_cache(
     tiny_model: ElmoModel, copy_model: Callable[[ElmoModel], ElmoModel]
 ) -> None:
-    tiny_model.token_encoder.cache = WordCache(max_bytes=123456)
+    tiny_model.word_cache = WordCache(max_bytes=123456)
     vectors = encode(tiny_model, ["a"])
     other = copy_model(tiny_model)
-    assert len(other.token_encoder.cache) == 0
-    assert other.token_encoder.cache.max_bytes == 123456
+    assert len(other.word_cache) == 0
+    assert other.word_cache.max_bytes == 123456
     assert_close(encode(other, ["a"]), vectors, rtol=0, atol=0)
 
 

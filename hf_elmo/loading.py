@@ -1,0 +1,136 @@
+"""What all ELMo models share: initial values, strict loading, saving."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from .configuration_elmo import ElmoConfig
+from .lstm import ElmoLstm
+from .model_card import CARD_FILE, make_model_card, push_with_card
+
+BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
+
+
+class ElmoPreTrainedModel(PreTrainedModel):
+    """What all ELMo models share: configuration, initial values, strict loading."""
+
+    config: ElmoConfig
+    base_model_prefix = "elmo"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
+    _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
+    _supports_context_parallel = False
+    _freezes_bilm = False  # whether `freeze_bilm` of the configuration means this class
+    push_to_hub = push_with_card  # type: ignore[assignment]  # the base class takes anything
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw the initial values that bilm-tf draws (bilm/training.py)."""
+        super()._init_weights(module)  # type: ignore[no-untyped-call]  # transformers' own
+        if isinstance(module, ElmoLstm):
+            module.reset_parameters()
+        elif callable(set_values := getattr(module, "set_initial_values", None)):
+            set_values()
+
+    def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
+        """Pass over no module: of custom code, transformers skips those without own parameters.
+
+        That rule spares loaded tensors that `_init_weights` would overwrite; ours goes through
+        `transformers.initialization`, which spares them by itself.
+        """
+        super()._initialize_weights(module)
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | PathLike[str] | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
+
+        Raises:
+            ValueError: If a tensor of the biLM is missing or surplus, unless the caller asks for
+                the report (`output_loading_info=True`) and so is told. Tensors of heads may be
+                there or not, with transformers' usual warning.
+            RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
+                for heads only. (So does transformers, but without naming it.)
+        """
+        wants_report = kwargs.pop("output_loading_info", False)
+        allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
+        model: Self
+        report: dict[str, Any]
+        model, report = super().from_pretrained(  # type: ignore[misc]  # a pair, as asked for
+            pretrained_model_name_or_path,
+            *args,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # so that the error is ours, and names them
+            **kwargs,
+        )
+        name = str(pretrained_model_name_or_path)
+        if not wants_report:
+            _check_keys(report, name)
+        _check_shapes(report, name, allows_misshapen_heads)
+        model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
+        if not cls.is_remote_code():
+            vars(model.config).pop("auto_map", None)  # names files that saving would not write
+        return (model, report) if wants_report else model
+
+    def save_pretrained(  # type: ignore[override]  # the rest is passed through
+        self,
+        save_directory: str | PathLike[str],
+        is_main_process: bool = True,
+        state_dict: dict[str, Tensor] | None = None,
+        push_to_hub: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Save as `PreTrainedModel.save_pretrained` does, and a model card where there is none."""
+        hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
+        hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
+        super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        card = Path(save_directory) / CARD_FILE
+        if is_main_process and not card.exists():
+            name = card.resolve().parent.name
+            card.write_text(make_model_card(self.config, name=name), encoding="utf-8")
+        if is_main_process and push_to_hub:
+            hub_options.setdefault("repo_id", card.resolve().parent.name)
+            self.push_to_hub(**hub_options, token=kwargs.get("token"))
+
+    def _freeze_bilm(self) -> None:
+        """Leave the biLM's weights untrained, if this class does and the configuration says so."""
+        if self._freezes_bilm and self.config.freeze_bilm:
+            self.base_model.requires_grad_(False)
+
+
+def _is_of_bilm(key: str) -> bool:
+    return key.removeprefix("elmo.").startswith(BILM_PREFIXES)
+
+
+def _check_keys(report: dict[str, Any], name: str) -> None:
+    """Refuse a checkpoint that has not the very tensors of the biLM."""
+    for problem, keys in (
+        ("misses", report["missing_keys"]),
+        ("has surplus", report["unexpected_keys"]),
+    ):
+        wrong = sorted(filter(_is_of_bilm, keys))
+        if wrong:
+            raise ValueError(
+                f"The checkpoint {name!r} {problem} tensors: {', '.join(wrong)}. Its weights do "
+                "not fit its config.json."
+            )
+
+
+def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: bool) -> None:
+    """Refuse a checkpoint of which a tensor has another shape than its configuration asks for."""
+    wrong = [
+        f"{key} {tuple(got)} for {tuple(want)}"
+        for key, got, want in sorted(report["mismatched_keys"])
+        if _is_of_bilm(key) or not allows_misshapen_heads
+    ]
+    if wrong:
+        raise RuntimeError(
+            f"The checkpoint {name!r} has misshapen tensors: {', '.join(wrong)}. Its weights do "
+            "not fit its config.json. (ignore_mismatched_sizes=True draws a new head.)"
+        )

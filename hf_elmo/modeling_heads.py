@@ -1,0 +1,346 @@
+"""Heads over the biLM: the language model, labels for words, labels for sentences."""
+
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import initialization
+from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+from .loading import ElmoPreTrainedModel
+from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoScalarMix, ElmoState, StatefulOutput
+
+# Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
+SENTENCE_START_LABEL = 0
+SENTENCE_END_LABEL = 1
+IGNORED_LABEL = -100  # torch's cross entropy and all of transformers
+
+
+@dataclass
+class ElmoForPreTrainingOutput(StatefulOutput):
+    """What `ElmoForPreTraining` returns.
+
+    Attributes:
+        loss: Mean of the directions' cross entropies, where labels were given.
+        forward_logits: Scores of each next word, before the softmax, shape
+            `(batch, tokens + 1, vocab_size)`: the row of `<S>`, then one of each word.
+        backward_logits: Scores of each previous word, likewise: a row of each word, then that of
+            `</S>`; None if unidirectional.
+        hidden_states: As in `ElmoModelOutput`.
+        state: As in `ElmoModelOutput`.
+    """
+
+    loss: Tensor | None = None
+    forward_logits: Tensor | None = None
+    backward_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: ElmoState | None = None
+
+
+class ElmoForPreTraining(ElmoPreTrainedModel):
+    """The biLM as a language model: one softmax for both directions (Peters et al. 2018, 3.1).
+
+    All weights are trained, whatever `freeze_bilm` says.
+
+    Raises:
+        ValueError: If the configuration has no target vocabulary (`vocab_size` 0).
+    """
+
+    # The predicted positions are more than the labels that Trainer counts (`</S>` and `<S>`).
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        if config.vocab_size == 0:
+            raise ValueError(
+                "Expected a vocab_size above 0, the number of target words; the configuration has "
+                "none. Load a biLM without its softmax as ElmoModel."
+            )
+        self.elmo = ElmoModel(config)
+        self.softmax = nn.Linear(config.projection_size, config.vocab_size)
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+
+    def set_initial_values(self) -> None:
+        """Draw the weights of the softmax."""
+        initialization.normal_(self.softmax.weight, std=self.softmax.in_features**-0.5)
+        initialization.zeros_(self.softmax.bias)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> ElmoForPreTrainingOutput:
+        """Predict each word from the words before it, and from the words after it.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: Rows of the words in the target vocabulary, shape `(batch, tokens)`; -100 = not
+                to be predicted. What stands at padding is not read, and the boundaries are added.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            An `ElmoForPreTrainingOutput`, or its tuple with `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`, or if the labels have another shape than the words.
+        """
+        outputs: ElmoModelOutput = self.elmo(
+            input_ids,
+            attention_mask,
+            word_input_ids,
+            state=state,
+            keep_sentence_boundaries=True,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
+        )
+        framed = cast(Tensor, outputs.attention_mask).bool()  # (batch, tokens + 2)
+        targets = None if labels is None else _make_targets(labels, framed)
+        top = F.dropout(cast(Tensor, outputs.last_hidden_state), self.config.dropout, self.training)
+        forward, *backward = top.split(self.config.projection_size, dim=-1)
+        logits = [self.softmax(forward[:, :-1]), *(self.softmax(x[:, 1:]) for x in backward)]
+        loss = None
+        if targets is not None:
+            losses = [
+                F.cross_entropy(scores.flatten(0, 1).float(), target.flatten())
+                for scores, target in zip(logits, targets, strict=False)
+            ]
+            loss = torch.stack(losses).mean()
+        return ElmoForPreTrainingOutput(
+            loss=loss,
+            forward_logits=logits[0],
+            backward_logits=logits[1] if backward else None,
+            hidden_states=outputs.hidden_states and _strip(outputs.hidden_states, framed),
+            state=outputs.state,
+        )
+
+
+def _find_boundaries(framed: Tensor) -> tuple[Tensor, Tensor]:
+    """Mark where `<S>` and `</S>` stand among framed words, each of shape `(batch, tokens + 2)`."""
+    columns = torch.arange(framed.shape[1], device=framed.device)
+    starts = framed.int().argmax(dim=1, keepdim=True)  # the first of the ones
+    ends = framed.shape[1] - 1 - framed.flip(1).int().argmax(dim=1, keepdim=True)
+    return columns == starts, columns == ends
+
+
+def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
+    """Shift the labels to what the forward and the backward rows predict.
+
+    Args:
+        labels: Shape `(batch, tokens)`.
+        framed: True where there is a word or a boundary, shape `(batch, tokens + 2)`.
+
+    Returns:
+        Targets of the forward and of the backward logits, each of shape `(batch, tokens + 1)`.
+    """
+    expected = (framed.shape[0], framed.shape[1] - 2)
+    if labels.shape != expected:
+        raise ValueError(f"Expected labels of shape {expected}, got {tuple(labels.shape)}.")
+    starts, ends = _find_boundaries(framed)
+    words = F.pad(labels, (1, 1)).masked_fill(~framed, IGNORED_LABEL)
+    forward = words.masked_fill(starts, IGNORED_LABEL).masked_fill(ends, SENTENCE_END_LABEL)
+    backward = words.masked_fill(ends, IGNORED_LABEL).masked_fill(starts, SENTENCE_START_LABEL)
+    return forward[:, 1:], backward[:, :-1]
+
+
+def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, ...]:
+    """Take the boundaries' rows away: shape `(batch, tokens + 2, width)` to `tokens`."""
+    starts, ends = _find_boundaries(framed)
+    boundaries = (starts | ends)[:, 1:-1, None]
+    return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)
+
+
+class _ElmoClassifier(ElmoPreTrainedModel):
+    """What the classifiers share: a biLM, the task's own mixes of its layers, a linear layer.
+
+    While no weight of the biLM is trained, it stays in evaluation mode (no dropout) and keeps no
+    graph, whatever is done to the rest.
+    """
+
+    accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
+    _freezes_bilm = True
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+        self.scalar_mixes = nn.ModuleList(
+            ElmoScalarMix(
+                config.num_mixed_layers,
+                weights=config.mix_weights,
+                gamma=config.mix_gamma,
+                layer_norm=config.mix_layer_norm,
+            )
+            for _ in range(config.num_scalar_mixes)
+        )
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        width = config.num_scalar_mixes * cast(int, config.hidden_size)
+        self.classifier = nn.Linear(width, cast(int, config.num_labels))
+        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+        self._freeze_bilm()
+
+    @property
+    def is_bilm_frozen(self) -> bool:
+        """Whether no weight of the biLM is trained."""
+        return not any(parameter.requires_grad for parameter in self.elmo.parameters())
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; a frozen biLM stays in evaluation mode."""
+        super().train(mode)
+        if self.is_bilm_frozen:
+            self.elmo.train(False)
+        return self
+
+    def _mix(self, *inputs: Tensor | ElmoState | None) -> tuple[Tensor, ElmoModelOutput]:
+        """Run the biLM; put each mix of its layers side by side.
+
+        Args:
+            *inputs: The first arguments of `ElmoModel`, up to the state.
+
+        Returns:
+            Shape `(batch, tokens, num_scalar_mixes * hidden_size)`, and what the biLM returns.
+        """
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_bilm_frozen):
+            outputs = self.elmo(*inputs, output_hidden_states=True, return_dict=True)
+        mixes = [mix(outputs.hidden_states, outputs.attention_mask) for mix in self.scalar_mixes]
+        return torch.cat(mixes, dim=-1), outputs
+
+    def _select(self, outputs: ElmoModelOutput, is_wanted: bool | None) -> Any:
+        """Return the biLM's layers, if wanted by the call or else by the configuration."""
+        if is_wanted is None:
+            is_wanted = self.config.output_hidden_states
+        return outputs.hidden_states if is_wanted else None
+
+
+class ElmoForTokenClassification(_ElmoClassifier):
+    """A label for every word: linear over the task's mix (tagging, named entities).
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Score the labels of every word.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: The label of each word, shape `(batch, tokens)`; -100 = none, as padding needs.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
+                of this call.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            `logits (batch, tokens, num_labels)`; `loss`, the cross entropy, where labels were
+            given; `hidden_states` on request. A tuple of them with `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`.
+        """
+        mixed, outputs = self._mix(input_ids, attention_mask, word_input_ids, state)
+        logits = self.classifier(self.dropout(mixed))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits, labels, self.config, num_items_in_batch=num_items_in_batch
+            )
+        hidden_states = self._select(outputs, output_hidden_states)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+
+
+class ElmoForSequenceClassification(_ElmoClassifier):
+    """Labels or numbers for every sentence: linear over the mean or maximum of the task's mix.
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`.
+    """
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Score the labels of every sentence.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: By `config.problem_type`, which the first labels set if it is None:
+                `"single_label_classification"`: labels, shape `(batch,)`;
+                `"multi_label_classification"`: 0.0 or 1.0, shape `(batch, num_labels)`;
+                `"regression"`: numbers, shape `(batch,)` or `(batch, num_labels)`.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
+                of this call.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            `logits (batch, num_labels)`; `loss` where labels were given: cross entropy, binary
+            cross entropy, or squared error; `hidden_states` on request. A tuple of them with
+            `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`.
+        """
+        mixed, outputs = self._mix(input_ids, attention_mask, word_input_ids, state)
+        mask = cast(Tensor, outputs.attention_mask).bool()
+        logits = self.classifier(self.dropout(_pool(mixed, mask, self.config.classifier_pooling)))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels, logits, self.config)  # a mean over the labels
+            if num_items_in_batch is not None:
+                loss = loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
+        hidden_states = self._select(outputs, output_hidden_states)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
+
+
+def _pool(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """Reduce each sentence to the mean or maximum of its words, zeros if it has none.
+
+    Args:
+        x: Shape `(batch, tokens, width)`.
+        mask: True where there is a word, shape `(batch, tokens)`.
+        pooling: "mean" or "max".
+
+    Returns:
+        Shape `(batch, width)`.
+    """
+    lengths = mask.sum(dim=1, keepdim=True)
+    if pooling == "mean":
+        return (x * mask[..., None]).sum(dim=1) / lengths.clamp(min=1)
+    x = x.masked_fill(~mask[..., None], -torch.inf)
+    x = F.pad(x, (0, 0, 0, 1), value=-torch.inf)  # (batch, tokens + 1, width): never without a row
+    return x.amax(dim=1).masked_fill(lengths == 0, 0.0)

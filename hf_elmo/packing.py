@@ -1,0 +1,46 @@
+"""How sentences of a batch are laid out for the LSTMs, time step by time step, and back."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def pack_words(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]:
+    """Lay out framed sentences time by time, longest first.
+
+    Args:
+        mask: True where there is a word, shape `(batch, tokens)`.
+
+    Returns:
+        order: Sentences by falling length, shape `(batch,)`.
+        batch_sizes: Sentences that reach each time step.
+        entries: For each step 0 for `<S>`, 1 for `</S>`, else 2 + the word's number in reading
+            order, shape `(steps,)`.
+        rows, columns: Where each step stands in a batch with boundary rows, shape `(steps,)`.
+    """
+    batch, tokens = mask.shape
+    sentences = torch.arange(batch, device=mask.device)
+    lengths = mask.sum(dim=1)
+    rows, places = mask.nonzero(as_tuple=True)
+    ranks = mask.cumsum(dim=1)[rows, places]  # 1 for the first word of a sentence
+    entries = torch.zeros(batch, tokens + 2, dtype=torch.long, device=mask.device)
+    entries[rows, ranks] = torch.arange(2, 2 + len(rows), device=mask.device)
+    entries[sentences, lengths + 1] = 1
+    columns = torch.zeros_like(entries)
+    columns[rows, ranks] = places + 1
+    if tokens:
+        columns[:, 0] = torch.where(lengths > 0, columns[:, 1] - 1, 0)
+    columns[sentences, lengths + 1] = columns[sentences, lengths] + 1
+    order = lengths.argsort(descending=True, stable=True)
+    is_step = torch.arange(tokens + 2, device=mask.device)[:, None] < lengths[order] + 2
+    batch_sizes = [size for size in is_step.sum(dim=1).tolist() if size]
+    flat = is_step.nonzero()  # (steps, [time, sorted row])
+    step_rows = order[flat[:, 1]]
+    step = (step_rows, flat[:, 0])
+    return order, batch_sizes, entries[step], step_rows, columns[step]
+
+
+def lay_out(packed: Tensor, shape: Sequence[int], rows: Tensor, columns: Tensor) -> Tensor:
+    """Put vectors `(steps, width)` in their places, zeros elsewhere: `(batch, tokens, width)`."""
+    return packed.new_zeros(*shape, packed.shape[-1]).index_put((rows, columns), packed)
