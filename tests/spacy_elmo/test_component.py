@@ -25,17 +25,6 @@ CLOSE = {"rtol": 0, "atol": 1e-5}  # float32, sums in another order (DESIGN, "Wh
 AddElmo = Callable[..., Any]
 
 
-@pytest.fixture
-def add_elmo(nlp: Language, tiny_folder: Path) -> AddElmo:
-    """Add the tiny biLM to the pipeline, with settings."""
-
-    def add(pipeline: Language = nlp, **settings: Any) -> Any:
-        config = {"model": {"name": str(tiny_folder)}, **settings}
-        return pipeline.add_pipe("elmo", config=config)
-
-    return add
-
-
 def compute_layers(model: ElmoModel, *sentences: Sequence[str]) -> list[Any]:
     """Compute the layers of each sentence by the model itself, `(layers, words, width)`."""
     results = []
