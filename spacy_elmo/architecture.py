@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from spacy.tokens import Doc
 from spacy.util import registry
@@ -14,7 +16,7 @@ from .layer_cache import LayerCache
 from .segments import Segment, find_segments
 from .shim import Dtype, ElmoShim
 
-Array: TypeAlias = Any  # of numpy or cupy
+Array: TypeAlias = npt.NDArray[np.float32]  # or cupy's, where the pipeline is on a GPU
 ThincModel: TypeAlias = Model[Any, Any]
 
 
@@ -30,7 +32,7 @@ class DocLayers(NamedTuple):
     segments: list[Segment]
 
 
-class Piece(NamedTuple):
+class WordLayers(NamedTuple):
     """Layers of some words of a doc.
 
     Attributes:
@@ -112,7 +114,8 @@ def find_doc_segments(model: ThincModel, doc: Doc) -> list[Segment]:
 def alloc_layers(model: ThincModel, doc: Doc) -> Array:
     """Make zeros for all layers of a doc, shape `(layers, tokens, width)`."""
     config = get_shim(model).load().model.config
-    return model.ops.alloc3f(config.num_mixed_layers, len(doc), cast(int, config.hidden_size))
+    shape = (config.num_mixed_layers, len(doc), config.hidden_size)
+    return cast(Array, model.ops.alloc(cast(Any, shape)))
 
 
 def compute_layers(
@@ -122,37 +125,37 @@ def compute_layers(
     *,
     cache: LayerCache | None = None,
 ) -> list[DocLayers]:
-    """Compute the layers of all tokens of docs; the arguments are those of `iterate_pieces`."""
+    """Compute the layers of all tokens of docs, with the arguments of `iterate_word_layers`."""
     results = [
         DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)
     ]
-    for piece in iterate_pieces(model, docs, segments, cache=cache):
-        rows = piece.rows
+    for words in iterate_word_layers(model, docs, segments, cache=cache):
+        rows = words.rows
         is_range = rows[-1] - rows[0] + 1 == len(rows)  # no white space between: much faster
-        place = slice(rows[0], rows[-1] + 1) if is_range else rows
-        results[piece.doc].layers[:, place] = to_ops(model.ops, piece.layers)
+        index = slice(rows[0], rows[-1] + 1) if is_range else rows
+        results[words.doc].layers[:, index] = to_ops(model.ops, words.layers)
     return results
 
 
-def iterate_pieces(
+def iterate_word_layers(
     model: ThincModel,
     docs: Sequence[Doc],
     segments: Sequence[list[Segment]],
     *,
     whole_sentences: bool = False,
     cache: LayerCache | None = None,
-) -> Iterator[Piece]:
-    """Compute the layers of all words of docs, piece by piece.
+) -> Iterator[WordLayers]:
+    """Compute the layers of all words of docs, some words at a time.
 
     Args:
         model: What `make_elmo_model` makes.
         docs: Docs, empty ones included.
         segments: The sentences of each doc.
-        whole_sentences: Whether a piece must be a whole sentence, however long.
+        whole_sentences: Whether each result must be a whole sentence, however long.
         cache: Where layers are kept, or None.
 
     Returns:
-        The pieces in the order of the words. No piece holds white space.
+        Layers in the order of the words, white space left out.
     """
     from hf_elmo.corpus import embedding
 
@@ -164,8 +167,8 @@ def iterate_pieces(
         tokenizer=bilm.tokenizer,
         batch_tokens=batch_tokens,
     )
-    places = _list_places(segments)
-    sentences = ([docs[number][row].text for row in rows] for number, rows in places)
+    located = _locate_sentences(segments)
+    sentences = ([docs[number][row].text for row in rows] for number, rows in located)
     if cache is not None:
         wholes = cache.fetch(list(sentences), compute)
     elif whole_sentences:
@@ -173,11 +176,11 @@ def iterate_pieces(
     else:
         pieces = embedding.embed_pieces(sentences, *bilm, batch_tokens=batch_tokens)
         for sentence, start, _, layers in pieces:
-            number, rows = places[sentence]
-            yield Piece(number, rows[start : start + layers.shape[1]], layers)
+            number, rows = located[sentence]
+            yield WordLayers(number, rows[start : start + layers.shape[1]], layers)
         return
-    for (number, rows), layers in zip(places, wholes, strict=True):
-        yield Piece(number, rows, layers)
+    for (number, rows), layers in zip(located, wholes, strict=True):
+        yield WordLayers(number, rows, layers)
 
 
 def train_layers(
@@ -197,11 +200,11 @@ def train_layers(
     results = [
         DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)
     ]
-    places = _list_places(segments)
-    if not places:
+    located = _locate_sentences(segments)
+    if not located:
         return results, lambda gradients: []
     bilm = get_shim(model).load()
-    sentences = [[docs[number][row].text for row in rows] for number, rows in places]
+    sentences = [[docs[number][row].text for row in rows] for number, rows in located]
     batch = bilm.tokenizer(
         sentences, is_split_into_words=True, padding=True, return_tensors="pt"
     ).to(bilm.model.device)
@@ -209,14 +212,14 @@ def train_layers(
     outputs = bilm.model(**batch, output_hidden_states=True)
     bilm.model.train(False)
     states = torch.stack(outputs.hidden_states)  # (layers, sentences, tokens, width)
-    for sentence, (number, rows) in enumerate(places):
+    for sentence, (number, rows) in enumerate(located):
         values = to_ops(model.ops, states[:, sentence, : len(rows)].detach())
         results[number].layers[:, rows] = values
 
     def backprop(gradients: list[Array]) -> list[Doc]:
         gradient = torch.zeros_like(states)
-        for sentence, (number, rows) in enumerate(places):
-            values = xp2torch(gradients[number][:, rows], device=states.device)
+        for sentence, (number, rows) in enumerate(located):
+            values = xp2torch(cast(Any, gradients[number][:, rows]), device=states.device)
             gradient[:, sentence, : len(rows)] = values
         states.backward(gradient)
         return []
@@ -224,7 +227,7 @@ def train_layers(
     return results, backprop
 
 
-def _list_places(segments: Sequence[list[Segment]]) -> list[tuple[int, Segment]]:
+def _locate_sentences(segments: Sequence[list[Segment]]) -> list[tuple[int, Segment]]:
     """Pair each sentence with the number of its doc."""
     return [(number, rows) for number, doc in enumerate(segments) for rows in doc]
 
@@ -232,4 +235,5 @@ def _list_places(segments: Sequence[list[Segment]]) -> list[tuple[int, Segment]]
 def to_ops(ops: Ops, values: Tensor) -> Array:
     """Turn a tensor into a float32 array of thinc's backend: numpy, or cupy on a GPU."""
     values = values.float()
-    return ops.asarray(cast(Array, torch2xp(values if ops.device_type == "gpu" else values.cpu())))
+    values = values if ops.device_type == "gpu" else values.cpu()
+    return cast(Array, ops.asarray(torch2xp(values)))

@@ -1,7 +1,6 @@
 """The `elmo` component: vectors in context for the tokens of a doc."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 from weakref import WeakSet
@@ -13,32 +12,26 @@ from spacy.pipeline import TrainablePipe
 from spacy.pipeline.tok2vec import Tok2VecListener
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
-from spacy.vocab import Vocab
 from thinc.api import Model, Optimizer
 
 from .architecture import (
     Array,
-    DocLayers,
     ThincModel,
     alloc_layers,
-    compute_layers,
     find_doc_segments,
     get_shim,
-    iterate_pieces,
+    iterate_word_layers,
     to_ops,
-    train_layers,
 )
-from .desk import LayerDesk, TrainingBatch
 from .extensions import LAYERS_KEY, VECTORS_KEY, get_mean_vector, register_extensions
 from .layer_cache import LayerCache
+from .layer_source import LayerSource
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
-from .mix import Mix, mix_words
+from .mix import MixSettings, mix_words
 from .segments import Segment, SegmentBy
 
 # Words that `pipe` gathers, so that the biLM sees sentences of like length together.
 WORDS_AT_ONCE = 16384
-# What a component holds while it works, and neither saves nor passes to other processes.
-TRANSIENT = {"desk", "cache", "_batch", "_losses", "_waiting_sgd"}
 
 SetTensor: TypeAlias = bool | Literal["auto"]
 
@@ -73,44 +66,13 @@ class Prediction(NamedTuple):
         "mix": {"layers": None, "weights": None, "gamma": None},
     },
 )
-def make_elmo(
-    nlp: Language,
-    name: str,
-    model: ThincModel,
-    segment: SegmentBy,
-    max_length: int | None,
-    max_batch_tokens: int | None,
-    set_tensor: SetTensor,
-    store_layers: bool,
-    store_weights: bool,
-    frozen: bool,
-    device: str | None,
-    mix: dict[str, Any],
-) -> "Elmo":
-    """Make an `elmo` component; `Elmo` describes the settings."""
-    return Elmo(
-        nlp.vocab,
-        model,
-        name,
-        segment=segment,
-        max_length=max_length,
-        max_batch_tokens=max_batch_tokens,
-        set_tensor=set_tensor,
-        store_layers=store_layers,
-        store_weights=store_weights,
-        frozen=frozen,
-        device=device,
-        mix=mix,
-    )
-
-
 class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
     """Give each token its vector in context, as `doc.tensor`, and its layers on request.
 
     Args:
-        vocab: The pipeline's vocabulary.
-        model: What `spacy_elmo.ElmoModel.v1` makes.
+        nlp: The pipeline.
         name: Name of the component.
+        model: What `spacy_elmo.ElmoModel.v1` makes.
         segment: What the biLM reads as a sentence: `"sents"`: the doc's sentences; `"doc"`: the
             whole doc; `"auto"`: the sentences where a component before this one has set them, else
             the whole doc. Long ones run in windows, with the same result.
@@ -124,7 +86,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             name and revision, and needs both to be there when it is loaded.
         frozen: Whether training leaves the biLM as it is.
         device: Where the biLM runs, such as `"cuda:0"`; None = where the pipeline does.
-        mix: `layers`, `weights`, `gamma` of the vectors, as `Mix` describes them.
+        mix: `layers`, `weights`, `gamma` of the vectors, as `MixSettings` describes them.
 
     Raises:
         ValueError: If a setting is not what it may be.
@@ -132,19 +94,19 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
 
     def __init__(
         self,
-        vocab: Vocab,
+        nlp: Language,
+        name: str,
         model: ThincModel,
-        name: str = "elmo",
         *,
-        segment: SegmentBy = "auto",
-        max_length: int | None = None,
-        max_batch_tokens: int | None = None,
-        set_tensor: SetTensor = "auto",
-        store_layers: bool = False,
-        store_weights: bool = True,
-        frozen: bool = True,
-        device: str | None = None,
-        mix: dict[str, Any] | None = None,
+        segment: SegmentBy,
+        max_length: int | None,
+        max_batch_tokens: int | None,
+        set_tensor: SetTensor,
+        store_layers: bool,
+        store_weights: bool,
+        frozen: bool,
+        device: str | None,
+        mix: dict[str, Any],
     ) -> None:
         for setting, value in (("max_length", max_length), ("max_batch_tokens", max_batch_tokens)):
             if value is not None and value < 1:
@@ -160,13 +122,13 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
                 'Expected model.dtype = "float32" or null where frozen = false: what is learned '
                 f"would be rounded away in {shim.dtype}."
             )
-        self.vocab = vocab
+        self.vocab = nlp.vocab
         self.model = model
         self.name = name
         self.set_tensor = set_tensor
         self.store_layers = store_layers
-        self.frozen = frozen
-        self.mix = Mix.from_settings(mix or {})
+        self.source = LayerSource(model, name, frozen=frozen)
+        self.mix = MixSettings.from_config(mix)
         self.listener_map: dict[str, list[ThincModel]] = {}
         model.attrs.update(
             segment=segment, max_length=max_length, max_batch_tokens=max_batch_tokens
@@ -177,21 +139,12 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
         model.attrs["replace_listener"] = replace_listener
         model.attrs["replace_listener_cfg"] = replace_listener_config
-        self._clear()
         register_extensions()
-
-    def _clear(self) -> None:
-        """Forget the docs at hand and all layers."""
-        self.desk = LayerDesk()
-        self.cache: LayerCache | None = None
-        self._batch: TrainingBatch | None = None
-        self._losses: dict[str, float] = {}
-        self._waiting_sgd: Optimizer | None = None
 
     @property
     def is_trainable(self) -> bool:
         """Whether training changes the biLM."""
-        return not self.frozen
+        return not self.source.frozen
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Apply the component to a stream of docs.
@@ -213,31 +166,31 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             ValueError: If a doc has no sentences and `segment` asks for them, or the mix does not
                 fit the biLM.
         """
-        self._settle()
+        self.source.finish_batch()
         docs = list(docs)
         segments = [find_doc_segments(self.model, doc) for doc in docs]
         ops, config = self.model.ops, get_shim(self.model).load().model.config
         keeps_layers = self.store_layers or bool(self.listener_map)
         predictions = [
             Prediction(
-                ops.alloc2f(len(doc), cast(int, config.hidden_size)),
+                cast(Array, ops.alloc((len(doc), cast(int, config.hidden_size)))),
                 alloc_layers(self.model, doc) if keeps_layers else None,
                 segments[number],
             )
             for number, doc in enumerate(docs)
         ]
-        pieces = iterate_pieces(
+        parts = iterate_word_layers(
             self.model,
             docs,
             segments,
             whole_sentences=config.mix_layer_norm != "none",
-            cache=self.cache,
+            cache=self.source.cache,
         )
-        for piece in pieces:
-            prediction = predictions[piece.doc]
-            prediction.vectors[piece.rows] = to_ops(ops, mix_words(piece.layers, self.mix, config))
+        for words in parts:
+            prediction = predictions[words.doc]
+            prediction.vectors[words.rows] = to_ops(ops, mix_words(words.layers, self.mix, config))
             if prediction.layers is not None:
-                prediction.layers[:, piece.rows] = to_ops(ops, piece.layers)
+                prediction.layers[:, words.rows] = to_ops(ops, words.layers)
         return predictions
 
     def set_annotations(self, docs: Iterable[Doc], predictions: Iterable[Prediction]) -> None:
@@ -251,18 +204,18 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             self._set_vectors(doc, vectors)
             if self.store_layers:
                 doc.user_data[LAYERS_KEY] = layers
-            self.desk.put(doc, segments, layers, len(self.listeners))
-        self.desk.tidy()
+            self.source.held.hold(doc, segments, layers, len(self.listeners))
+        self.source.held.trim()
 
     def _set_vectors(self, doc: Doc, vectors: Array) -> None:
         is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
         if not is_set:
             doc.user_data[VECTORS_KEY] = vectors if self.set_tensor == "auto" else None
             return
-        doc.tensor = vectors
+        doc.tensor = cast(Any, vectors)
         doc.user_data.pop(VECTORS_KEY, None)
         if doc.vocab.vectors.size == 0:  # static vectors go first in spaCy
-            doc.vector = get_mean_vector(doc)
+            doc.vector = cast(Any, get_mean_vector(doc))
             doc.vector_norm = None  # type: ignore[assignment]  # not known yet
 
     # Training
@@ -286,52 +239,11 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             ValueError: If what is there is no ELMo, or the mix does not fit it, or layers shall be
                 kept that training changes.
         """
-        if cache is not None and not self.frozen:
+        if cache is not None and self.is_trainable:
             raise ValueError("Expected no cache where frozen = false: the layers change.")
-        self.cache = cache
+        self.source.cache = cache
         self.model.initialize()
         self.predict([Doc(self.vocab, words=["x"], sent_starts=[True])])
-
-    def read_layers(
-        self, docs: Sequence[Doc], *, is_train: bool
-    ) -> tuple[list[DocLayers], Callable[[list[Array]], None] | None]:
-        """Give the layers of docs to a listener.
-
-        They come from the batch that the biLM learns from, from the desk, from the cache, or they
-        are computed now: the listener gets the same, whatever ran before.
-
-        Args:
-            docs: Any docs.
-            is_train: Whether the listener learns.
-
-        Returns:
-            The layers, and a function that takes their gradients if the biLM learns from them.
-        """
-        if is_train and self.frozen and self.cache is None:
-            self.cache = LayerCache()
-        batch = self._batch if is_train else None
-        found = {
-            id(doc): (batch.find(doc) if batch else None) or self.desk.take(doc) for doc in docs
-        }
-        lacking = [doc for doc in docs if found[id(doc)] is None]
-        for doc, layers in zip(lacking, self._compute_layers(lacking), strict=True):
-            found[id(doc)] = layers
-            self.desk.put(doc, layers.segments, layers.layers, len(self.listeners) - 1)
-        self.desk.tidy()
-        results = [cast(DocLayers, found[id(doc)]) for doc in docs]
-        return results, None if batch is None else partial(self._receive, batch, docs)
-
-    def _compute_layers(self, docs: Sequence[Doc]) -> list[DocLayers]:
-        segments = [
-            self.desk.get_segments(doc) or find_doc_segments(self.model, doc) for doc in docs
-        ]
-        return compute_layers(self.model, docs, segments, cache=self.cache)
-
-    def _receive(
-        self, batch: TrainingBatch, docs: Sequence[Doc], gradients: Sequence[Array]
-    ) -> None:
-        loss = batch.receive(docs, gradients)
-        self._losses[self.name] = self._losses.get(self.name, 0.0) + loss
 
     def update(
         self,
@@ -353,22 +265,13 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         Returns:
             The losses.
         """
-        self._settle()
-        self._waiting_sgd = None
         examples = list(examples)
         validate_examples(examples, "Elmo.update")
-        docs = [example.predicted for example in examples]
-        segments = [find_doc_segments(self.model, doc) for doc in docs]
-        for doc, rows in zip(docs, segments, strict=True):
-            self.desk.put(doc, rows, None, 0)
-        self._losses = {} if losses is None else losses
-        if not self.frozen:
-            self._losses.setdefault(self.name, 0.0)
-            layers, backprop = train_layers(self.model, docs, segments)
-            self._batch = TrainingBatch(docs, layers, backprop)
+        losses = {} if losses is None else losses
+        self.source.start_batch([example.predicted for example in examples], losses)
         if sgd:  # spaCy's training loop says False
             self.finish_update(sgd)
-        return self._losses
+        return losses
 
     def finish_update(self, sgd: Optimizer) -> None:
         """Let the biLM take a step, as soon as the listeners have sent their gradients.
@@ -376,21 +279,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         `nlp.update(sgd=...)` calls this before they have: then the step waits for the next use of
         the biLM.
         """
-        if self.frozen:
-            return
-        self._waiting_sgd = sgd
-        self._settle()
-
-    def _settle(self) -> None:
-        """Take the gradients that have come, and the step that waits for them."""
-        if self._batch is None or not self._batch.has_gradients:
-            return
-        self._batch.backpropagate()
-        self._batch = None
-        if self._waiting_sgd is not None:
-            self.model.finish_update(self._waiting_sgd)
-            self._waiting_sgd = None
-            self.desk.clear()
+        self.source.take_step(sgd)
 
     # spaCy calls these for the components that come after this one.
 
@@ -409,6 +298,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         listeners = self.listener_map.setdefault(component_name, [])
         if listener not in listeners:
             listeners.append(listener)
+        self.source.num_listeners = len(self.listeners)
 
     def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
         """Forget a layer that read this component; give whether it was known."""
@@ -419,6 +309,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self.listener_map[component_name] = [other for other in listeners if other is not listener]
         if not self.listener_map[component_name]:
             del self.listener_map[component_name]
+        self.source.num_listeners = len(self.listeners)
         return True
 
     def find_listeners(self, component: Any) -> None:
@@ -429,14 +320,14 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             if isinstance(node, Tok2VecListener):
                 self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
-                node.attrs["link"].connect(self)
+                node.attrs["link"].connect(self.source)
                 self.add_listener(node, component.name)
 
     # On disk: vocab and model/, the folder that `save_pretrained` writes.
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Give the component as bytes, weights included unless `store_weights` is false."""
-        self._settle()
+        self.source.finish_batch()
         parts: dict[str, Callable[..., Any]] = {
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
             "model": get_shim(self.model).to_bytes,
@@ -450,12 +341,12 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             "model": get_shim(self.model).from_bytes,
         }
         util.from_bytes(bytes_data, parts, exclude)
-        self._clear()
+        self.source.clear()
         return self
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
         """Write the component to a folder, weights included unless `store_weights` is false."""
-        self._settle()
+        self.source.finish_batch()
         parts: dict[str, Callable[..., Any]] = {
             "vocab": lambda folder: self.vocab.to_disk(folder, exclude=exclude),
             "model": get_shim(self.model).write,
@@ -474,20 +365,19 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             "model": get_shim(self.model).read,
         }
         util.from_disk(path, parts, exclude)
-        self._clear()
+        self.source.clear()
         return self
 
     # TrainablePipe is a C class of which Python would pickle no more than that.
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = {"vocab", "model", "name", *vars(self)} - TRANSIENT
+        names = {"vocab", "model", "name", *vars(self)}
         state = {name: getattr(self, name) for name in names}
         return _unpickle, (type(self),), {**state, "_tensor_readers": list(self._tensor_readers)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in {**state, "_tensor_readers": WeakSet(state["_tensor_readers"])}.items():
             setattr(self, name, value)
-        self._clear()
         register_extensions()
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # as in shim.py
     from hf_elmo import ElmoConfig
 
 
-class Mix(NamedTuple):
+class MixSettings(NamedTuple):
     """Settings of a scalar mix (Peters et al. 2018, eq. 1).
 
     Attributes:
@@ -24,7 +24,7 @@ class Mix(NamedTuple):
     gamma: float | None = None
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+    def from_config(cls, settings: Mapping[str, Any]) -> Self:
         """Check the setting `mix`.
 
         Raises:
@@ -43,7 +43,7 @@ class Mix(NamedTuple):
         return mix
 
 
-def mix_words(layers: Tensor, mix: Mix, config: "ElmoConfig") -> Tensor:
+def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
     """Mix the layers of the words of one sentence.
 
     Args:

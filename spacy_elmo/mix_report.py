@@ -9,7 +9,8 @@ from spacy.util import registry
 from thinc.api import Model
 from wasabi.tables import table
 
-from .listener import LISTENER_NAME, MIX_NAME, get_mix
+from .learned_mix import get_mix
+from .listener import LISTENER_NAME, MIX_NAME
 
 LogStep: TypeAlias = Callable[[dict[str, Any] | None], None]
 SetUpLogger: TypeAlias = Callable[[Language, IO[str], IO[str]], tuple[LogStep, Callable[[], None]]]

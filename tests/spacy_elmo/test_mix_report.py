@@ -4,13 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
-from typer.testing import CliRunner
 
-from spacy_elmo.__main__ import app
 from spacy_elmo.mix_report import collect_mixes, draw_table, make_mix_logger, plot_mixes
 
 LISTENER = {"@architectures": "spacy_elmo.ElmoListener.v1"}
@@ -83,17 +80,3 @@ def test_logger_shows_mixes_with_the_scores(pipeline: Language) -> None:
     assert seen == [None, info, "finished"]
     assert info["other_scores"]["tagger_input_elmo_2"] == pytest.approx(0.5)
     assert "ELMo at tagger input: 0.250 0.250 0.500, gamma 1.000\n" in stdout.getvalue()
-
-
-def test_command_shows_the_table(pipeline: Language, tmp_path: Path) -> None:
-    pipeline.to_disk(tmp_path)
-    result = CliRunner().invoke(app, ["show-mix", str(tmp_path)])
-    assert result.exit_code == 0
-    assert "tagger" in result.output
-
-
-def test_command_says_what_a_pipeline_without_mixes_lacks(tmp_path: Path) -> None:
-    spacy.blank("en").to_disk(tmp_path)
-    result = CliRunner().invoke(app, ["show-mix", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "ElmoListener" in result.output

@@ -117,7 +117,7 @@ def test_component_trains_and_reloads(
     assert losses[-1] < losses[0] or factory.startswith("beam_")  # whose losses jump about
     assert all(np.abs(mix.get_param("mix")).max() > 0 for mix in mixes)
 
-    pipeline.get_pipe("elmo").cache = None
+    pipeline.get_pipe("elmo").source.cache = None
     pipeline.to_disk(tmp_path)
     reloaded = spacy.load(tmp_path)
     assert collect_predictions(reloaded) == collect_predictions(pipeline)
@@ -160,7 +160,7 @@ def test_shared_tok2vec_can_stand_beside_elmo(pipeline: Language, tmp_path: Path
     optimizer = pipeline.initialize(lambda: examples)
     for _ in range(3):
         pipeline.update(examples, sgd=optimizer)
-    pipeline.get_pipe("elmo").cache = None
+    pipeline.get_pipe("elmo").source.cache = None
     pipeline.to_disk(tmp_path)
     assert collect_predictions(spacy.load(tmp_path)) == collect_predictions(pipeline)
 
@@ -171,7 +171,7 @@ def test_both_listeners_can_be_replaced(pipeline: Language, tmp_path: Path) -> N
     examples = make_examples(pipeline)
     optimizer = pipeline.initialize(lambda: examples)
     pipeline.update(examples, sgd=optimizer)
-    pipeline.get_pipe("elmo").cache = None
+    pipeline.get_pipe("elmo").source.cache = None
     expected = collect_predictions(pipeline)
     paths = ["model.tok2vec.elmo", "model.tok2vec.elmo_output"]
     pipeline.replace_listeners("elmo", "tagger", paths)

@@ -1,0 +1,85 @@
+"""Layers of the docs at hand, which are held until the last listener has read them."""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from spacy.tokens import Doc
+
+from .architecture import Array, DocLayers
+from .segments import Segment
+
+# Docs on their way through a pipeline may be many (nlp.batch_size is 1000), and an original-size
+# biLM gives 12 KB a token: what does not find room is computed again when it is asked for.
+MAX_BYTES = 2**29
+
+
+@dataclass
+class HeldDoc:
+    """What is known of a doc.
+
+    Attributes:
+        num_tokens: Tokens of the doc when it came.
+        segments: The sentences that the biLM has read. Components that come later may set others;
+            all listeners shall have the same.
+        layers: Shape `(layers, tokens, width)`, or None.
+        num_readers: Listeners that have not read the layers yet.
+    """
+
+    num_tokens: int
+    segments: list[Segment]
+    layers: Array | None
+    num_readers: int
+
+
+class HeldLayers:
+    """Hold the layers of docs, for as long as the docs live.
+
+    Args:
+        max_bytes: Bound of the layers.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._docs: WeakKeyDictionary[Doc, HeldDoc] = WeakKeyDictionary()
+
+    def hold(
+        self, doc: Doc, segments: list[Segment], layers: Array | None, num_readers: int
+    ) -> None:
+        """Note the sentences of a doc, and hold its layers for so many listeners."""
+        layers = layers if num_readers > 0 else None
+        self._docs.pop(doc, None)
+        self._docs[doc] = HeldDoc(len(doc), segments, layers, num_readers)
+
+    def take(self, doc: Doc) -> DocLayers | None:
+        """Give the layers of a doc to a listener, if they are here."""
+        held = self._find(doc)
+        if held is None or held.layers is None:
+            return None
+        layers = DocLayers(held.layers, held.segments)
+        held.num_readers -= 1
+        if held.num_readers <= 0:
+            held.layers = None
+        return layers
+
+    def get_segments(self, doc: Doc) -> list[Segment] | None:
+        """Give the sentences of a doc that were noted."""
+        held = self._find(doc)
+        return None if held is None else held.segments
+
+    def _find(self, doc: Doc) -> HeldDoc | None:
+        held = self._docs.get(doc)
+        return held if held is not None and held.num_tokens == len(doc) else None
+
+    def trim(self) -> None:
+        """Drop the oldest layers until the rest is within its bound."""
+        docs = [held for held in self._docs.values() if held.layers is not None]
+        num_bytes = sum(held.layers.nbytes for held in docs if held.layers is not None)
+        for held in docs:
+            if num_bytes <= self.max_bytes or held.layers is None:
+                break
+            num_bytes -= held.layers.nbytes
+            held.layers = None
+
+    def clear(self) -> None:
+        """Forget all docs."""
+        self._docs.clear()

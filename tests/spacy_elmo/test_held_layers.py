@@ -1,0 +1,66 @@
+import gc
+
+import numpy as np
+import pytest
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from spacy_elmo.architecture import Array, DocLayers
+from spacy_elmo.held_layers import HeldLayers
+
+SEGMENTS = [[0, 1]]
+
+
+@pytest.fixture
+def doc(nlp: Language) -> Doc:
+    return Doc(nlp.vocab, words=["The", "bank"])
+
+
+@pytest.fixture
+def layers() -> Array:
+    return np.arange(12, dtype="f").reshape(3, 2, 2)
+
+
+def test_layers_are_held_until_the_last_listener_has_read_them(doc: Doc, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, layers, 2)
+    assert held.take(doc) == DocLayers(layers, SEGMENTS)
+    assert held.take(doc) is not None
+    assert held.take(doc) is None
+
+
+def test_layers_without_listeners_are_not_held(doc: Doc, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, layers, 0)
+    assert held.take(doc) is None
+
+
+def test_sentences_stay_noted(doc: Doc) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, None, 0)
+    assert held.get_segments(doc) == SEGMENTS
+
+
+def test_oldest_layers_go_where_there_is_no_room(nlp: Language, layers: Array) -> None:
+    held = HeldLayers(max_bytes=2 * layers.nbytes)
+    docs = [Doc(nlp.vocab, words=["The", "bank"]) for _ in range(3)]
+    for doc in docs:
+        held.hold(doc, SEGMENTS, layers, 1)
+    held.trim()
+    assert [held.take(doc) is not None for doc in docs] == [False, True, True]
+
+
+def test_layers_go_with_their_doc(nlp: Language, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(Doc(nlp.vocab, words=["The", "bank"]), SEGMENTS, layers, 1)
+    gc.collect()
+    assert len(held._docs) == 0
+
+
+def test_layers_of_a_retokenized_doc_are_not_given(doc: Doc, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, layers, 1)
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:2])
+    assert held.take(doc) is None
+    assert held.get_segments(doc) is None

@@ -1,0 +1,300 @@
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from elmo_pipelines import (
+    WORDS,
+    add_tagger,
+    get_listener,
+    initialize,
+    predict,
+)
+from numpy.testing import assert_allclose, assert_array_equal
+from spacy.language import Language
+from spacy.tokens import Doc
+from thinc.api import SGD
+
+from spacy_elmo.architecture import get_shim
+from spacy_elmo.learned_mix import get_mix
+
+CLOSE = {"rtol": 0, "atol": 1e-5}  # as in test_component.py
+
+AddElmo = Callable[..., Any]
+
+
+def count_sentences(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Note each sentence that the biLM reads."""
+    from hf_elmo.corpus import embedding
+
+    seen: list[list[str]] = []
+    original = embedding.embed_pieces
+
+    def embed_pieces(sentences: Any, *arguments: Any, **settings: Any) -> Any:
+        noted = (seen.append(list(words)) or words for words in sentences)
+        return original(noted, *arguments, **settings)
+
+    monkeypatch.setattr(embedding, "embed_pieces", embed_pieces)
+    return seen
+
+
+# Training
+
+
+def test_mix_moves_and_predictions_fit(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo(mix={"layers": [0]})
+    listener = get_listener(add_tagger(nlp))
+    examples, optimizer = initialize(nlp)
+    optimizer.learn_rate = 0.01
+    for _ in range(100):
+        nlp.update(examples, sgd=optimizer)
+    mix = get_mix(listener)
+    assert np.abs(mix.shares - 1 / 3).max() > 0.01
+    assert abs(mix.gamma - 1) > 0.01
+    assert nlp.evaluate(examples)["tag_acc"] > 0.8
+
+
+def test_gamma_can_be_left_alone(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    listener = get_listener(add_tagger(nlp, train_gamma=False))
+    examples, optimizer = initialize(nlp)
+    for _ in range(2):  # the tagger's output begins with zeros, which pass no gradient on
+        nlp.update(examples, sgd=optimizer)
+    assert get_mix(listener).gamma == 1.0
+    assert get_mix(listener).shares[0] != pytest.approx(1 / 3, abs=1e-6)
+
+
+def train(nlp: Language, **settings: Any) -> list[float]:
+    spacy.util.fix_random_seed(0)
+    examples, optimizer = initialize(nlp)
+    losses = []
+    for _ in range(4):
+        step: dict[str, float] = {}
+        nlp.update(examples, sgd=optimizer, losses=step, **settings)
+        losses.append(step["tagger"])
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("settings", "training"),
+    [
+        ({"frozen": False}, {"exclude": ["elmo"]}),
+        ({}, {"exclude": ["elmo"]}),
+        ({}, {"annotates": ["elmo"]}),
+        ({}, {"exclude": ["elmo"], "annotates": ["elmo"]}),
+        ({"set_tensor": False}, {}),
+        ({"max_batch_tokens": 1}, {}),
+    ],
+)
+def test_losses_do_not_depend_on_how_elmo_takes_part(
+    nlp: Language, add_elmo: AddElmo, settings: dict[str, Any], training: dict[str, Any]
+) -> None:
+    other = spacy.blank("en")
+    for pipeline, values in ((nlp, {}), (other, settings)):
+        add_elmo(pipeline, **values)
+        add_tagger(pipeline)
+    assert train(nlp) == pytest.approx(train(other, **training), rel=1e-4)
+
+
+def test_frozen_bilm_reads_each_sentence_once_in_training(
+    nlp: Language, add_elmo: AddElmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_elmo()
+    add_tagger(nlp, "tagger")
+    add_tagger(nlp, "tagger2")
+    examples, optimizer = initialize(nlp)
+    seen = count_sentences(nlp, monkeypatch)
+    for _ in range(3):
+        nlp.update(examples, sgd=optimizer)
+        nlp.evaluate(examples)
+    assert sorted(seen) == [["A", "river", "bank"], ["The", "bank", "raised", "rates"], ["bank"]]
+
+
+def test_cache_can_be_sized_and_put_on_disk(
+    nlp: Language, add_elmo: AddElmo, tmp_path: Path
+) -> None:
+    add_elmo()
+    add_tagger(nlp)
+    nlp.config["initialize"]["components"]["elmo"] = {
+        "cache": {"@misc": "spacy_elmo.LayerCache.v1", "max_bytes": 1000, "folder": str(tmp_path)}
+    }
+    initialize(nlp)
+    cache = nlp.get_pipe("elmo").source.cache
+    assert (cache.max_bytes, cache.folder) == (1000, tmp_path)
+
+
+def test_cache_of_layers_that_change_is_an_error(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo(frozen=False)
+    nlp.config["initialize"]["components"]["elmo"] = {
+        "cache": {"@misc": "spacy_elmo.LayerCache.v1"}
+    }
+    with pytest.raises(ValueError, match="Expected no cache where frozen = false"):
+        initialize(nlp)
+
+
+def test_frozen_bilm_stays_as_it_is(nlp: Language, add_elmo: AddElmo) -> None:
+    elmo = add_elmo()
+    add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    parameters = dict(get_shim(elmo.model).load().model.named_parameters())
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    nlp.update(examples, sgd=optimizer)
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(parameter, before[name], rtol=0, atol=0)
+    assert not elmo.is_trainable
+
+
+def copy_weights(elmo: Any) -> Any:
+    return get_shim(elmo.model).load().model.token_encoder.projection.weight.detach().clone()
+
+
+def test_bilm_learns_at_the_end_of_a_step_of_spacy_train(nlp: Language, add_elmo: AddElmo) -> None:
+    elmo = add_elmo(frozen=False)
+    add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    nlp.update(examples, sgd=False)  # as train_while_improving does, for each part of a batch
+    nlp.update(examples, sgd=False)
+    before = copy_weights(elmo)
+    for _, component in nlp.pipeline:
+        component.finish_update(optimizer)
+    assert not torch.equal(copy_weights(elmo), before)
+
+
+def test_step_waits_for_gradients_where_update_takes_it_too_early(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    before = copy_weights(elmo)
+    nlp.update(examples, sgd=SGD(0.1))
+    assert torch.equal(copy_weights(elmo), before)
+    nlp.to_bytes()
+    assert not torch.equal(copy_weights(elmo), before)
+
+
+def test_parts_of_a_batch_add_up(nlp: Language, add_elmo: AddElmo) -> None:
+    results = []
+    for parts in (1, 2):
+        pipeline = spacy.blank("en")
+        elmo = add_elmo(pipeline, frozen=False)
+        tagger = add_tagger(pipeline)
+        examples, _ = initialize(pipeline)
+        get_shim(elmo.model).load().model.config.dropout = 0.0
+        tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+        size = len(examples) // parts + 1
+        for start in range(0, len(examples), size):
+            pipeline.update(examples[start : start + size], sgd=False)
+        for _, component in pipeline.pipeline:
+            component.finish_update(SGD(0.1))
+        results.append(copy_weights(elmo))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_rehearsal_teaches_the_old_predictions(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    optimizer = nlp.resume_training()
+    nlp.update(examples, sgd=optimizer)
+    losses: dict[str, float] = {}
+    nlp.rehearse(examples, sgd=optimizer, losses=losses)
+    assert losses["tagger"] > 0
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_learned_averages_can_be_put_in(
+    nlp: Language, add_elmo: AddElmo, interrupted: bool
+) -> None:
+    elmo = add_elmo(frozen=False)
+    add_tagger(nlp)
+    initialize(nlp)
+    shim = get_shim(elmo.model)
+    before = copy_weights(elmo)
+    averages = {(shim.id, "token_encoder.projection.weight"): np.zeros_like(before.numpy())}
+    with contextlib.suppress(KeyboardInterrupt), nlp.use_params(averages):
+        assert not copy_weights(elmo).any()
+        if interrupted:
+            raise KeyboardInterrupt
+    torch.testing.assert_close(copy_weights(elmo), before, rtol=0, atol=0)
+
+
+# Predictions
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_predictions_do_not_depend_on_the_batch(trained: Language, batch_size: int) -> None:
+    docs = [Doc(trained.vocab, words=words) for words in WORDS]
+    alone = [[t.tag_ for t in trained(doc.copy())] for doc in docs]
+    piped = trained.pipe(docs, batch_size=batch_size)
+    assert [[token.tag_ for token in doc] for doc in piped] == alone
+
+
+def test_bilm_reads_a_doc_once_for_all_listeners(
+    trained: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained.get_pipe("elmo").source.cache = None
+    seen = count_sentences(trained, monkeypatch)
+    list(trained.pipe([Doc(trained.vocab, words=["a", "bank"]) for _ in range(3)]))
+    assert len(seen) == 3
+
+
+def test_listeners_need_not_come_after_elmo_has_run(
+    trained: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = predict(trained)
+    with trained.select_pipes(disable=["elmo"]):
+        for one, other in zip(predict(trained), expected, strict=True):
+            assert_array_equal(one, other)
+        assert trained("The bank")[1].tag_
+
+
+def test_all_listeners_read_the_same_sentences(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    first, second = (get_listener(add_tagger(nlp, name)) for name in "ab")
+    initialize(nlp)
+    doc = Doc(nlp.vocab, words=["A", "bank", ".", "A", "river"])
+    (before,) = first.predict([doc])
+    doc[3].is_sent_start = True
+    nlp.get_pipe("elmo").source.held.trim()
+    (after,) = second.predict([doc])
+    assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_reloaded_pipeline_predicts_the_same(
+    trained: Language, tmp_path: Path, is_cached: bool
+) -> None:
+    if not is_cached:
+        trained.get_pipe("elmo").source.cache = None
+    expected = predict(trained)
+    trained.to_disk(tmp_path)
+    reloaded = [
+        spacy.load(tmp_path),
+        spacy.blank("en", config=trained.config).from_bytes(trained.to_bytes()),
+    ]
+    for other in reloaded:
+        for one, two in zip(predict(other), expected, strict=True):
+            assert_allclose(one, two, rtol=0, atol=1e-4 if is_cached else 1e-6)
+
+
+def test_pickled_pipeline_predicts_the_same(trained: Language) -> None:
+    import pickle
+
+    trained.get_pipe("elmo").source.cache = None
+    for one, two in zip(
+        predict(pickle.loads(pickle.dumps(trained))), predict(trained), strict=True
+    ):
+        assert_array_equal(one, two)
+
+
+def test_two_processes_predict_the_same(trained: Language) -> None:
+    docs = [Doc(trained.vocab, words=words) for words in WORDS]
+    alone = [[t.tag_ for t in doc] for doc in trained.pipe([doc.copy() for doc in docs])]
+    piped = trained.pipe(docs, n_process=2, batch_size=2)
+    assert [[token.tag_ for token in doc] for doc in piped] == alone

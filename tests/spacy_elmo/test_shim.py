@@ -1,0 +1,68 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+import torch
+from spacy.language import Language
+
+from hf_elmo import ElmoModel, ElmoTokenizer
+from spacy_elmo.architecture import get_shim, make_elmo_model
+
+AddElmo = Callable[..., Any]
+
+
+def test_a_copied_model_keeps_its_precision(tiny_folder: Path) -> None:
+    model = make_elmo_model(str(tiny_folder), dtype="bfloat16", quantization="int8").copy()
+    bilm = get_shim(model).load().model
+    assert (bilm.dtype, bilm.quantization) == (torch.bfloat16, "int8")
+
+
+def test_missing_bundled_model_tells_how_to_name_one(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_elmo.bundled.__file__", "/nowhere/__init__.py")
+    nlp.add_pipe("elmo")
+    with pytest.raises(FileNotFoundError, match="Name a model's folder"):
+        nlp("The bank")
+
+
+def test_unknown_name_is_an_error_that_says_what_to_do(
+    nlp: Language, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    nlp.add_pipe("elmo", config={"model": {"name": str(tmp_path / "absent")}})
+    with pytest.raises(OSError, match=r"Found no ELMo model .*absent.*`python -m convert`"):
+        nlp("The bank")
+
+
+def test_another_kind_of_model_is_an_error_that_names_it(nlp: Language, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    nlp.add_pipe("elmo", config={"model": {"name": str(tmp_path)}})
+    with pytest.raises(ValueError, match=r"Expected an ELMo model, got .* of type 'bert'"):
+        nlp("The bank")
+
+
+def test_stored_weights_are_what_from_pretrained_reads(
+    nlp: Language, add_elmo: AddElmo, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    add_elmo()
+    nlp.to_disk(tmp_path / "pipeline")
+    folder = tmp_path / "pipeline" / "elmo" / "model"
+    stored = ElmoModel.from_pretrained(folder).state_dict()
+    for name, tensor in tiny_model.state_dict().items():
+        torch.testing.assert_close(stored[name], tensor, rtol=0, atol=0)
+    assert ElmoTokenizer.from_pretrained(folder).max_characters_per_token == 50
+
+
+def test_changed_weights_are_an_error_where_they_are_not_stored(
+    nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    add_elmo(store_weights=False)
+    nlp.to_disk(tmp_path / "pipeline")
+    with torch.no_grad():
+        tiny_model.token_encoder.projection.weight.add_(1)
+    tiny_model.save_pretrained(tiny_folder)
+    with pytest.raises(ValueError, match="have changed since this pipeline was saved"):
+        spacy.load(tmp_path / "pipeline")
