@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convert import unpack
-from convert.formats import bilm_hdf5, bilm_variables, many_langs
+from convert.formats import bilm_hdf5, bilm_options, many_langs
 from convert.layout import Checkpoint, ConversionError, Format, Sources
 
 META = "meta.json"
@@ -30,7 +30,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         ConversionError: If a file is missing, broken, or does not belong to the others.
     """
     folder = sources.checkpoint
-    meta = bilm_variables.read_options(folder / META)
+    meta = bilm_options.read_options(folder / META)
     with ExitStack() as stack:
         if many_langs.recognises(folder):
             checkpoint = stack.enter_context(many_langs.open_checkpoint(sources))

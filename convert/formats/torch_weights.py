@@ -1,93 +1,16 @@
-"""Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their files, order and names."""
+"""Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their order and names."""
 
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from convert import unpack
-from convert.formats import bilm_variables
-from convert.formats.bilm_variables import PLAIN, TABLE, Order, Part
+from convert.formats import bilm_options
+from convert.formats.stored_tensors import PLAIN, TABLE, Order, Part, numbered
 from convert.layout import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
-
-# --- Files ---
-
-
-def read_state_dict(path: Path) -> dict[str, LazyTensor]:
-    """List the tensors of a file of `torch.save`, without executing anything in it.
-
-    Files of PyTorch 1.6 and later are mapped into memory; of older ones, all is read at once.
-
-    Raises:
-        ConversionError: If the file is broken, or holds anything but tensors by name.
-        OSError: If it cannot be read.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        is_zip = file.read(len(unpack.ZIP_START)) == unpack.ZIP_START
-    if is_zip:
-        _check_is_stored(path)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # broken bytes lead it anywhere
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConversionError(
-            f"{path}: expected tensors that torch.save wrote, and no code; got: {reason}"
-        ) from error
-    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ConversionError(f"{path}: expected tensors by name, got {type(content).__name__}.")
-    for name, tensor in content.items():
-        if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
-            raise ConversionError(f"{path}: {name}: expected plain numbers, got {type(tensor)}.")
-        # A broken stride can make one number look like a million.
-        if tensor.numel() * tensor.element_size() > size:
-            raise ConversionError(f"{path}: {name}: expected a tensor within the file.")
-    return {
-        name: _make_tensor(f"{path.name}: {name}", tensor)
-        for name, tensor in content.items()
-        if tensor.is_floating_point() and tensor.numel()
-    }
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's numbers are all there: not sparse, quantised, nested or left out."""
-    return (
-        tensor.layout == torch.strided
-        and not tensor.is_quantized
-        and not tensor.is_nested
-        and tensor.device.type == "cpu"
-    )
-
-
-def _check_is_stored(path: Path) -> None:
-    """Check that nothing is compressed: torch never does, and would unpack any amount."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            entries = file.infolist()
-    except unpack.BROKEN as error:
-        raise ConversionError(f"{path}: expected a file of torch.save, got: {error}.") from error
-    for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise ConversionError(
-                f"{path}: expected a file of torch.save, got a zip with a packed {entry.filename}."
-            )
-
-
-def _make_tensor(source: str, tensor: torch.Tensor) -> LazyTensor:
-    rows = tensor.detach().reshape(tensor.shape or (1,))
-
-    def read_rows(start: int, stop: int) -> FloatArray:
-        return rows[start:stop].to(torch.float32).numpy()
-
-    return LazyTensor(source, tuple(rows.shape), read_rows)
-
-
-# --- Order and names ---
 
 
 def _exchange_last_gates(array: FloatArray) -> FloatArray:
@@ -166,10 +89,8 @@ def guess_options(tensors: Mapping[str, LazyTensor], names: Names, source: Path)
     Raises:
         ConversionError: If there are no LSTMs.
     """
-    layers = bilm_variables.numbered(
-        f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors
-    )
-    convolutions = bilm_variables.numbered(f"{names.convolution}.weight", tensors)
+    layers = numbered(f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors)
+    convolutions = numbered(f"{names.convolution}.weight", tensors)
     if not layers or any(len(tensor.shape) < 2 for tensor in (*layers, *convolutions)):
         found = ", ".join(list(tensors)[:10]) or "none"
         raise ConversionError(
@@ -177,13 +98,13 @@ def guess_options(tensors: Mapping[str, LazyTensor], names: Names, source: Path)
             f"there are: {found}."
         )
     projection_size, cell_size = layers[0].shape[:2]
-    return bilm_variables.guess_options(
+    return bilm_options.guess_options(
         projection_size=projection_size,
         cell_size=cell_size,
         num_layers=len(layers),
         char_embedding_size=convolutions[0].shape[1] if convolutions else 0,
         filters=[(tensor.shape[-1], tensor.shape[0]) for tensor in convolutions],
-        num_highways=len(bilm_variables.numbered(f"{names.highway}.weight", tensors)),
+        num_highways=len(numbered(f"{names.highway}.weight", tensors)),
     )
 
 
@@ -206,4 +127,4 @@ def make_config(
     if names.words in tensors:
         shape = tensors[names.words].shape
         values |= {"word_vocab_size": shape[0] + 1, "word_embedding_size": shape[-1]}
-    return bilm_variables.make_config(options, **values, **others)
+    return bilm_options.make_config(options, **values, **others)
