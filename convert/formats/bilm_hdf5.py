@@ -11,7 +11,7 @@ import numpy as np
 
 from convert.formats import bilm_options, bilm_variables
 from convert.formats.bilm_vocabulary import write_vocabulary
-from convert.formats.stored_tensors import Part
+from convert.formats.stored_tensors import StoredTensor
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -219,25 +219,25 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
     _places(path, "options.json")[0].write_text(text, encoding="utf-8")
-    _write_parts(path, bilm_variables.make_parts(checkpoint.config), checkpoint)
+    _write_stored(path, bilm_variables.list_stored_tensors(checkpoint.config), checkpoint)
     if "softmax.weight" in checkpoint.tensors:
         config = checkpoint.config
-        parts = bilm_variables.softmax_parts(
+        expected = bilm_variables.list_stored_softmax(
             config.vocab_size, config.projection_size, is_shared=False
         )
-        _write_parts(_places(path, "softmax_weights.hdf5")[0], parts, checkpoint)
+        _write_stored(_places(path, "softmax_weights.hdf5")[0], expected, checkpoint)
     words = checkpoint.words or checkpoint.target_words
     if words is not None:
         write_vocabulary(_places(path, "vocab.txt")[0], words)
 
 
-def _write_parts(path: Path, parts: Iterable[Part], checkpoint: Checkpoint) -> None:
+def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Checkpoint) -> None:
     # Through Python's file: on a full disk HDF5's own file access ends the process.
     with path.open("xb+") as raw, h5py.File(raw, "w") as file:
-        for part in parts:
-            tensor, first = checkpoint.tensors[part.name], part.rows[0] if part.rows else 0
-            dataset = file.require_dataset(part.variable, part.variable_shape, "float32")
-            for block in bilm_variables.variable_blocks(part, tensor, checkpoint.config):
+        for stored in expected:
+            tensor, first = checkpoint.tensors[stored.name], stored.rows[0] if stored.rows else 0
+            dataset = file.require_dataset(stored.variable, stored.variable_shape, "float32")
+            for block in bilm_variables.read_as_stored(stored, tensor, checkpoint.config):
                 dataset[first : first + len(block)] = block
                 first += len(block)
 

@@ -194,7 +194,7 @@ def warn_of_guess(source: Path) -> None:
 
 
 def make_options(config: ElmoConfig) -> dict[str, Any]:
-    """Give the options with which bilm-tf and AllenNLP build this biLM.
+    """Return the options with which bilm-tf and AllenNLP build this biLM.
 
     Raises:
         ConversionError: If bilm-tf has no such biLM, naming all that it lacks.

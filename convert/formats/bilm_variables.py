@@ -13,7 +13,14 @@ from convert.formats.bilm_vocabulary import (
     UNKNOWN,
     read_vocabulary,
 )
-from convert.formats.stored_tensors import PLAIN, TABLE, Order, Part, Shape, take_parts
+from convert.formats.stored_tensors import (
+    PLAIN,
+    TABLE,
+    Arrangement,
+    Shape,
+    StoredTensor,
+    gather_tensors,
+)
 from convert.layout import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
@@ -32,7 +39,7 @@ CELL_VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
 def standard_name(name: str) -> str:
-    """Give the name under which bilm-tf and AllenNLP read a variable that is stored as `name`."""
+    """Return the name under which bilm-tf and AllenNLP read a variable that is stored as `name`."""
     match = CELL_NAME.fullmatch(name)
     if match is None:
         return name
@@ -46,77 +53,87 @@ def _reorder_gates(array: FloatArray, order: list[int]) -> FloatArray:
     return array.reshape(4, -1, *array.shape[1:])[order].reshape(array.shape)
 
 
-TRANSPOSED = Order(lambda shape: shape[::-1], lambda array: array.T, lambda array: array.T)
-CONVOLUTION = Order(  # (1, width, characters, filters) to (filters, characters, width)
+TRANSPOSED = Arrangement(lambda shape: shape[::-1], lambda array: array.T, lambda array: array.T)
+CONVOLUTION = Arrangement(  # (1, width, characters, filters) to (filters, characters, width)
     lambda shape: shape[:0:-1],
     lambda array: array[0].transpose(2, 1, 0),
     lambda array: array.transpose(2, 1, 0)[None],
 )
-GATES = Order(  # columns i, j, f, o to rows i, f, o, j
+GATES = Arrangement(  # columns i, j, f, o to rows i, f, o, j
     lambda shape: shape[::-1],
     lambda array: _reorder_gates(array.T, [0, 2, 3, 1]),
     lambda array: _reorder_gates(array, [0, 3, 1, 2]).T,
 )
 
 
-def make_parts(config: ElmoConfig) -> Iterator[Part]:
+def list_stored_tensors(config: ElmoConfig) -> Iterator[StoredTensor]:
     """List every tensor of the biLM with its place in bilm-tf's variables."""
-    yield from _token_parts(config)
+    yield from _list_token_encoder(config)
     size, cell = config.projection_size, config.cell_size
     for direction in range(2 if config.bidirectional else 1):
         for layer in range(config.num_hidden_layers):
             ours = f"{('forward', 'backward')[direction]}_lstm.layers.{layer}"
             theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
             shape = (2 * size, 4 * cell)
-            yield Part(f"{ours}.input_weight", f"{theirs}/W_0", shape, GATES, (0, size))
-            yield Part(f"{ours}.state_weight", f"{theirs}/W_0", shape, GATES, (size, 2 * size))
-            yield Part(f"{ours}.bias", f"{theirs}/B", (4 * cell,), GATES)
+            yield StoredTensor(f"{ours}.input_weight", f"{theirs}/W_0", shape, GATES, (0, size))
+            yield StoredTensor(
+                f"{ours}.state_weight", f"{theirs}/W_0", shape, GATES, (size, 2 * size)
+            )
+            yield StoredTensor(f"{ours}.bias", f"{theirs}/B", (4 * cell,), GATES)
             if config.use_cell_projection:
                 shape = (cell, size)
-                yield Part(f"{ours}.projection_weight", f"{theirs}/W_P_0", shape, TRANSPOSED)
+                yield StoredTensor(
+                    f"{ours}.projection_weight", f"{theirs}/W_P_0", shape, TRANSPOSED
+                )
 
 
-def _token_parts(config: ElmoConfig) -> Iterator[Part]:
+def _list_token_encoder(config: ElmoConfig) -> Iterator[StoredTensor]:
     ours, width = "token_encoder", config.num_filters
     if config.word_embedding_size:
         shape: Shape = (config.word_vocab_size - 1, config.word_embedding_size)
-        yield Part(f"{ours}.word_embedding.weight", "embedding", shape, TABLE)
+        yield StoredTensor(f"{ours}.word_embedding.weight", "embedding", shape, TABLE)
     if config.char_embedding_size:
         shape = (config.char_vocab_size - 1, config.char_embedding_size)
-        yield Part(f"{ours}.char_embedding.weight", "char_embed", shape, TABLE)
+        yield StoredTensor(f"{ours}.char_embedding.weight", "char_embed", shape, TABLE)
     for i, (length, number) in enumerate(config.char_filters or []):
         shape, name = (1, length, config.char_embedding_size, number), f"{ours}.char_convolutions"
-        yield Part(f"{name}.{i}.weight", f"CNN/W_cnn_{i}", shape, CONVOLUTION)
-        yield Part(f"{name}.{i}.bias", f"CNN/b_cnn_{i}", (number,), PLAIN)
+        yield StoredTensor(f"{name}.{i}.weight", f"CNN/W_cnn_{i}", shape, CONVOLUTION)
+        yield StoredTensor(f"{name}.{i}.bias", f"CNN/b_cnn_{i}", (number,), PLAIN)
     for k in range(config.num_highway_layers if config.char_embedding_size else 0):
         for gate, theirs in (("gate", "carry"), ("transform", "transform")):
             name, variable = f"{ours}.highways.{k}.{gate}", f"CNN_high_{k}"
-            yield Part(f"{name}.weight", f"{variable}/W_{theirs}", (width, width), TRANSPOSED)
-            yield Part(f"{name}.bias", f"{variable}/b_{theirs}", (width,), PLAIN)
+            yield StoredTensor(
+                f"{name}.weight", f"{variable}/W_{theirs}", (width, width), TRANSPOSED
+            )
+            yield StoredTensor(f"{name}.bias", f"{variable}/b_{theirs}", (width,), PLAIN)
     if config.use_token_projection:
         shape = (width, config.projection_size)
-        yield Part(f"{ours}.projection.weight", "CNN_proj/W_proj", shape, TRANSPOSED)
-        yield Part(f"{ours}.projection.bias", "CNN_proj/b_proj", shape[1:], PLAIN)
+        yield StoredTensor(f"{ours}.projection.weight", "CNN_proj/W_proj", shape, TRANSPOSED)
+        yield StoredTensor(f"{ours}.projection.bias", "CNN_proj/b_proj", shape[1:], PLAIN)
 
 
-def softmax_parts(num_words: int, size: int, *, is_shared: bool) -> tuple[Part, Part]:
+def list_stored_softmax(
+    num_words: int, size: int, *, is_shared: bool
+) -> tuple[StoredTensor, StoredTensor]:
     """Say where the softmax of the language model lies: in the word table, if that is shared."""
     weights = "embedding" if is_shared else "softmax/W"
     return (
-        Part("softmax.weight", weights, (num_words, size), PLAIN),
-        Part("softmax.bias", "softmax/b", (num_words,), PLAIN),
+        StoredTensor("softmax.weight", weights, (num_words, size), PLAIN),
+        StoredTensor("softmax.bias", "softmax/b", (num_words,), PLAIN),
     )
 
 
-def variable_blocks(part: Part, tensor: LazyTensor, config: ElmoConfig) -> Iterator[FloatArray]:
+def read_as_stored(
+    stored: StoredTensor, tensor: LazyTensor, config: ElmoConfig
+) -> Iterator[FloatArray]:
     """Read a tensor of the common layout as the rows that bilm-tf has for it, some at a time."""
-    if part.order is PLAIN:
+    if stored.arrangement is PLAIN:
         yield from tensor.blocks()
         return
     array = tensor.read()
-    if part.variable.endswith("/B"):  # TensorFlow's cell adds 1 to the forget gate itself
+    if stored.variable.endswith("/B"):  # TensorFlow's cell adds 1 to the forget gate itself
         array[config.cell_size : 2 * config.cell_size] += config.forget_bias - 1
-    yield part.order.to_bilm(array)
+    yield stored.arrangement.to_stored(array)
 
 
 def gather_checkpoint(
@@ -163,14 +180,14 @@ def gather_checkpoint(
         files = (*files, vocabulary)
     values = _word_values(table, words) if reads_words and words else _byte_values(table)
     config = make_config(options, **values, vocab_size=len(words or ()) if softmax else 0)
-    parts = make_parts(config)  # not a list: hostile options may ask for 10**9 layers
+    expected = list_stored_tensors(config)  # not a list: hostile options may ask for 10**9 layers
     if softmax:
         is_shared = "softmax/W" not in softmax
-        others = softmax_parts(config.vocab_size, config.projection_size, is_shared=is_shared)
-        parts = chain(parts, others)
+        others = list_stored_softmax(config.vocab_size, config.projection_size, is_shared=is_shared)
+        expected = chain(expected, others)
     return Checkpoint(
         config=config,
-        tensors=take_parts(parts, variables, source),
+        tensors=gather_tensors(expected, variables, source),
         files=files,
         words=words if reads_words else None,
         target_words=words if softmax else None,

@@ -93,7 +93,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _read_tokenizer(folder: Path) -> dict[str, Any]:
-    """Give what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
+    """Return what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
     if not (folder / "tokenizer_config.json").is_file():
         return {}
     try:
@@ -178,7 +178,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
 
 
 def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
-    """Give the model card's sentences on where the weights come from."""
+    """Return the model card's sentences on where the weights come from."""
     source, version = provenance.source, provenance.version
     yield f"Converted from `{source}`, of the format {provenance.format}, by spacy-elmo {version}."
     yield from checkpoint.origin

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from convert.formats import bilm_options, torch_weights
-from convert.formats.stored_tensors import TABLE, take_parts
+from convert.formats.stored_tensors import TABLE, gather_tensors
 from convert.formats.torch_state_dict import read_state_dict
 from convert.layout import Checkpoint, ConversionError, Format, Sources
 
@@ -28,9 +28,9 @@ SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
 PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 STRIPPED = "\u3000"  # what stands in a line of which nothing but the id is left (elmo.py)
 
-NAMES = torch_weights.Names(
+NAMES = torch_weights.TensorNames(
     characters="char_emb_layer.embedding.weight",
-    character_order=TABLE,
+    character_arrangement=TABLE,
     convolution="convolutions.{}",
     highway="highways._layers.{}",
     projection="projection",
@@ -76,7 +76,9 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     config = torch_weights.make_config(options, tensors, NAMES, **values)
     yield Checkpoint(
         config=config,
-        tensors=take_parts(torch_weights.make_parts(config, NAMES), tensors, str(folder)),
+        tensors=gather_tensors(
+            torch_weights.list_stored_tensors(config, NAMES), tensors, str(folder)
+        ),
         files=tuple(files),
         words=lexicons.get(WORDS),
         characters=lexicons.get(CHARACTERS),

@@ -12,22 +12,22 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Order:
+class Arrangement:
     """How the numbers of a variable are arranged in the common layout.
 
     Attributes:
         shape: Shape of the tensor for a shape of the variable's rows.
         to_common: The tensor for the variable's rows.
-        to_bilm: The variable's rows for the tensor.
+        to_stored: The variable's rows for the tensor.
     """
 
     shape: Callable[[Shape], Shape]
     to_common: Callable[[FloatArray], FloatArray]
-    to_bilm: Callable[[FloatArray], FloatArray]
+    to_stored: Callable[[FloatArray], FloatArray]
 
 
-PLAIN = Order(lambda shape: shape, lambda array: array, lambda array: array)
-TABLE = Order(  # id 0 means "no token here"
+PLAIN = Arrangement(lambda shape: shape, lambda array: array, lambda array: array)
+TABLE = Arrangement(  # id 0 means "no token here"
     lambda shape: (shape[0] + 1, *shape[1:]),
     lambda array: np.concatenate([np.zeros_like(array[:1]), array]),
     lambda array: array[1:],
@@ -35,31 +35,31 @@ TABLE = Order(  # id 0 means "no token here"
 
 
 @dataclass(frozen=True)
-class Part:
+class StoredTensor:
     """Where a tensor of the common layout lies in bilm-tf's variables.
 
     Attributes:
         name: Name of the tensor in `ElmoModel`'s state dict.
         variable: Standard name of the variable.
         variable_shape: Its shape.
-        order: How it is arranged.
+        arrangement: How it is arranged.
         rows: The rows of the variable that hold this tensor; None = all.
     """
 
     name: str
     variable: str
     variable_shape: Shape
-    order: Order
+    arrangement: Arrangement
     rows: tuple[int, int] | None = None
 
 
-def take_parts(
-    parts: Iterable[Part], variables: Mapping[str, LazyTensor], source: str
+def gather_tensors(
+    expected: Iterable[StoredTensor], variables: Mapping[str, LazyTensor], source: str
 ) -> dict[str, LazyTensor]:
     """Find the biLM's tensors among a file's variables.
 
     Args:
-        parts: The tensors that are expected.
+        expected: The tensors that are expected.
         variables: The file's variables by their standard names.
         source: Name of the file, for messages.
 
@@ -67,22 +67,22 @@ def take_parts(
         ConversionError: If a variable is missing, surplus or misshapen, naming it.
     """
     tensors, taken = {}, set()
-    for part in parts:
-        variable = variables.get(part.variable)
+    for stored in expected:
+        variable = variables.get(stored.variable)
         if variable is None:
             raise ConversionError(
-                f"{source}: expected a variable {part.variable} of shape "
-                f"{list(part.variable_shape)}, found none; there are: "
+                f"{source}: expected a variable {stored.variable} of shape "
+                f"{list(stored.variable_shape)}, found none; there are: "
                 f"{', '.join(list(variables)[:10]) or 'none'}. "
                 "Do the options belong to these weights?"
             )
-        if variable.shape != part.variable_shape:
+        if variable.shape != stored.variable_shape:
             raise ConversionError(
-                f"{variable.source}: expected shape {list(part.variable_shape)} by the options, "
+                f"{variable.source}: expected shape {list(stored.variable_shape)} by the options, "
                 f"got {list(variable.shape)}. Do the options belong to these weights?"
             )
-        tensors[part.name] = _part_tensor(part, variable)
-        taken.add(part.variable)
+        tensors[stored.name] = _rearrange_rows(stored, variable)
+        taken.add(stored.variable)
     surplus = [variables[name].source for name in variables if name not in taken]
     if surplus:
         raise ConversionError(
@@ -92,22 +92,22 @@ def take_parts(
     return tensors
 
 
-def _part_tensor(part: Part, variable: LazyTensor) -> LazyTensor:
-    first, last = part.rows or (0, variable.shape[0])
-    shape = part.order.shape((last - first, *variable.shape[1:]))
+def _rearrange_rows(stored: StoredTensor, variable: LazyTensor) -> LazyTensor:
+    first, last = stored.rows or (0, variable.shape[0])
+    shape = stored.arrangement.shape((last - first, *variable.shape[1:]))
 
     def read_rows(start: int, stop: int) -> FloatArray:
-        if part.order is PLAIN:
+        if stored.arrangement is PLAIN:
             return variable.read_rows(start, stop)
-        if part.order is TABLE:  # rows of a long table, one further down
+        if stored.arrangement is TABLE:  # rows of a long table, one further down
             rows = variable.read_rows(max(start - 1, 0), stop - 1)
             return TABLE.to_common(rows) if start == 0 else rows
-        return part.order.to_common(variable.read_rows(first, last))[start:stop]
+        return stored.arrangement.to_common(variable.read_rows(first, last))[start:stop]
 
     return LazyTensor(variable.source, shape, read_rows)
 
 
-def numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
+def list_numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
     """List the tensors whose names differ by a number, from 0."""
     found = takewhile(tensors.__contains__, map(pattern.format, count()))
     return [tensors[name] for name in found]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.stored_tensors import numbered
+from convert.formats.stored_tensors import list_numbered
 from convert.formats.tensor_bundle import read_variables
 from convert.layout import Checkpoint, ConversionError, Format, LazyTensor, Mix, Sources, add_mixes
 
@@ -153,7 +153,7 @@ def _find_scope(index: Path, names: Iterable[str]) -> str:
 
 
 def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Give the biLM's variables their standard names."""
+    """Return the biLM's variables by their standard names."""
     variables = {}
     for name, tensor in every.items():
         standard = bilm_variables.standard_name(name.removeprefix(scope))
@@ -176,14 +176,14 @@ def _without_empty_row(table: LazyTensor) -> LazyTensor:
 
 def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
     """Make the options of a biLM of which only the variables are there, by standard names."""
-    cells = numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
+    cells = list_numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
     if not cells or len(cells[0].shape) != 2:
         raise ConversionError(
             f"Expected the weights of LSTMs, found {', '.join(list(variables)[:10])}. "
             "Name the options of the model with --options."
         )
     size, gates = cells[0].shape
-    convolutions = numbered("CNN/W_cnn_{}", variables)
+    convolutions = list_numbered("CNN/W_cnn_{}", variables)
     return bilm_options.guess_options(
         projection_size=size // 2,
         cell_size=gates // 4,
@@ -191,7 +191,7 @@ def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
         bidirectional=any(name.startswith("RNN_1/") for name in variables),
         char_embedding_size=convolutions[0].shape[-2] if convolutions else 0,
         filters=[(tensor.shape[1], tensor.shape[-1]) for tensor in convolutions],
-        num_highways=len(numbered("CNN_high_{}/W_carry", variables)),
+        num_highways=len(list_numbered("CNN_high_{}/W_carry", variables)),
     )
 
 

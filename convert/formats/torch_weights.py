@@ -1,4 +1,4 @@
-"""Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their order and names."""
+"""Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their names and order of gates."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from convert.formats import bilm_options
-from convert.formats.stored_tensors import PLAIN, TABLE, Order, Part, numbered
+from convert.formats.stored_tensors import (
+    PLAIN,
+    TABLE,
+    Arrangement,
+    Shape,
+    StoredTensor,
+    list_numbered,
+)
 from convert.layout import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 
@@ -17,27 +24,27 @@ def _exchange_last_gates(array: FloatArray) -> FloatArray:
     return array.reshape(4, -1, *array.shape[1:])[[0, 1, 3, 2]].reshape(array.shape)
 
 
-GATES = Order(lambda shape: shape, _exchange_last_gates, _exchange_last_gates)  # i, f, g, o
+GATES = Arrangement(lambda shape: shape, _exchange_last_gates, _exchange_last_gates)  # i, f, g, o
 # These programs' gate is of what is carried, not of the transform: 1 - g = sigmoid(-z).
-NEGATED = Order(lambda shape: shape, np.negative, np.negative)
+NEGATED = Arrangement(lambda shape: shape, np.negative, np.negative)
 
 
 @dataclass(frozen=True)
-class Names:
+class TensorNames:
     """How a program names its tensors; {} stands for a number or a direction.
 
     Attributes:
         characters: The character table.
-        character_order: Whether it has our row for "no token".
+        character_arrangement: Whether it has our row for "no token".
         convolution: A convolution.
         highway: A highway layer, transform and gate in one.
         projection: The projection of token vectors.
         lstm: A layer of a direction.
-        words: The word table, TABLE order; empty = the program has none.
+        words: The word table, arranged as TABLE; empty = the program has none.
     """
 
     characters: str
-    character_order: Order
+    character_arrangement: Arrangement
     convolution: str
     highway: str
     projection: str
@@ -45,52 +52,62 @@ class Names:
     words: str = ""
 
 
-def make_parts(config: ElmoConfig, names: Names) -> Iterator[Part]:
+def list_stored_tensors(config: ElmoConfig, names: TensorNames) -> Iterator[StoredTensor]:
     """List every tensor of the biLM with its place in a program's state dict.
 
     Both programs' LSTMs always have a projection, and keep their one bias with the state's weight.
     """
     ours, width, size = "token_encoder", config.num_filters, config.projection_size
     if config.word_embedding_size:
-        shape: tuple[int, ...] = (config.word_vocab_size - 1, config.word_embedding_size)
-        yield Part(f"{ours}.word_embedding.weight", names.words, shape, TABLE)
+        shape: Shape = (config.word_vocab_size - 1, config.word_embedding_size)
+        yield StoredTensor(f"{ours}.word_embedding.weight", names.words, shape, TABLE)
     if config.char_embedding_size:
-        order = names.character_order
-        shape = (config.char_vocab_size - (order is TABLE), config.char_embedding_size)
-        yield Part(f"{ours}.char_embedding.weight", names.characters, shape, order)
+        arrangement = names.character_arrangement
+        shape = (config.char_vocab_size - (arrangement is TABLE), config.char_embedding_size)
+        yield StoredTensor(f"{ours}.char_embedding.weight", names.characters, shape, arrangement)
     for i, (length, number) in enumerate(config.char_filters or []):
         shape, theirs = (number, config.char_embedding_size, length), names.convolution.format(i)
-        yield Part(f"{ours}.char_convolutions.{i}.weight", f"{theirs}.weight", shape, PLAIN)
-        yield Part(f"{ours}.char_convolutions.{i}.bias", f"{theirs}.bias", (number,), PLAIN)
+        yield from _list_module(f"{ours}.char_convolutions.{i}", theirs, shape)
     for k in range(config.num_highway_layers if config.char_embedding_size else 0):
-        theirs, halves = names.highway.format(k), ((0, width), (width, 2 * width))
-        for name, order, rows in zip(("transform", "gate"), (PLAIN, NEGATED), halves, strict=True):
-            part = f"{ours}.highways.{k}.{name}"
-            yield Part(f"{part}.weight", f"{theirs}.weight", (2 * width, width), order, rows)
-            yield Part(f"{part}.bias", f"{theirs}.bias", (2 * width,), order, rows)
+        highway, theirs, shape = f"{ours}.highways.{k}", names.highway.format(k), (2 * width, width)
+        yield from _list_module(f"{highway}.transform", theirs, shape, PLAIN, (0, width))
+        yield from _list_module(f"{highway}.gate", theirs, shape, NEGATED, (width, 2 * width))
     if config.use_token_projection:
-        shape, theirs = (size, config.word_embedding_size + width), names.projection
-        yield Part(f"{ours}.projection.weight", f"{theirs}.weight", shape, PLAIN)
-        yield Part(f"{ours}.projection.bias", f"{theirs}.bias", (size,), PLAIN)
+        shape = (size, config.word_embedding_size + width)
+        yield from _list_module(f"{ours}.projection", names.projection, shape)
     for direction in ("forward", "backward"):
         for layer in range(config.num_hidden_layers):
-            part, theirs = f"{direction}_lstm.layers.{layer}", names.lstm.format(direction, layer)
-            shape = (4 * config.cell_size, size)
-            yield Part(f"{part}.input_weight", f"{theirs}.input_linearity.weight", shape, GATES)
-            yield Part(f"{part}.state_weight", f"{theirs}.state_linearity.weight", shape, GATES)
-            yield Part(f"{part}.bias", f"{theirs}.state_linearity.bias", shape[:1], GATES)
-            shape, theirs = (size, config.cell_size), f"{theirs}.state_projection.weight"
-            yield Part(f"{part}.projection_weight", theirs, shape, PLAIN)
+            ours, theirs = f"{direction}_lstm.layers.{layer}", names.lstm.format(direction, layer)
+            inputs, state = f"{theirs}.input_linearity", f"{theirs}.state_linearity"
+            shape, projection = (4 * config.cell_size, size), (size, config.cell_size)
+            yield StoredTensor(f"{ours}.input_weight", f"{inputs}.weight", shape, GATES)
+            yield StoredTensor(f"{ours}.state_weight", f"{state}.weight", shape, GATES)
+            yield StoredTensor(f"{ours}.bias", f"{state}.bias", shape[:1], GATES)
+            name = f"{theirs}.state_projection.weight"
+            yield StoredTensor(f"{ours}.projection_weight", name, projection, PLAIN)
 
 
-def guess_options(tensors: Mapping[str, LazyTensor], names: Names, source: Path) -> dict[str, Any]:
+def _list_module(
+    ours: str,
+    theirs: str,
+    shape: Shape,
+    arrangement: Arrangement = PLAIN,
+    rows: tuple[int, int] | None = None,
+) -> Iterator[StoredTensor]:
+    yield StoredTensor(f"{ours}.weight", f"{theirs}.weight", shape, arrangement, rows)
+    yield StoredTensor(f"{ours}.bias", f"{theirs}.bias", shape[:1], arrangement, rows)
+
+
+def guess_options(
+    tensors: Mapping[str, LazyTensor], names: TensorNames, source: Path
+) -> dict[str, Any]:
     """Make bilm-tf's options for a biLM of which only the tensors are there.
 
     Raises:
         ConversionError: If there are no LSTMs.
     """
-    layers = numbered(f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors)
-    convolutions = numbered(f"{names.convolution}.weight", tensors)
+    layers = list_numbered(f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors)
+    convolutions = list_numbered(f"{names.convolution}.weight", tensors)
     if not layers or any(len(tensor.shape) < 2 for tensor in (*layers, *convolutions)):
         found = ", ".join(list(tensors)[:10]) or "none"
         raise ConversionError(
@@ -104,12 +121,12 @@ def guess_options(tensors: Mapping[str, LazyTensor], names: Names, source: Path)
         num_layers=len(layers),
         char_embedding_size=convolutions[0].shape[1] if convolutions else 0,
         filters=[(tensor.shape[-1], tensor.shape[0]) for tensor in convolutions],
-        num_highways=len(numbered(f"{names.highway}.weight", tensors)),
+        num_highways=len(list_numbered(f"{names.highway}.weight", tensors)),
     )
 
 
 def make_config(
-    options: Mapping[str, Any], tensors: Mapping[str, LazyTensor], names: Names, **others: Any
+    options: Mapping[str, Any], tensors: Mapping[str, LazyTensor], names: TensorNames, **others: Any
 ) -> ElmoConfig:
     """Describe a biLM by bilm-tf's options and what only the tensors tell.
 
@@ -123,7 +140,7 @@ def make_config(
     }
     if names.characters in tensors:
         rows = tensors[names.characters].shape[0]
-        values["char_vocab_size"] = rows + (names.character_order is TABLE)
+        values["char_vocab_size"] = rows + (names.character_arrangement is TABLE)
     if names.words in tensors:
         shape = tensors[names.words].shape
         values |= {"word_vocab_size": shape[0] + 1, "word_embedding_size": shape[-1]}

@@ -99,7 +99,7 @@ def trainer_name(bilm: Bilm, name: str) -> str:
 
 
 def trained_variables(bilm: Bilm) -> dict[str, np.ndarray]:
-    """Give all that the trainer saves: softmax, slots and scalars too."""
+    """Return all that the trainer saves: softmax, slots and scalars too."""
     variables = {trainer_name(bilm, name): array for name, array in bilm.variables.items()}
     random, size = np.random.default_rng(1), bilm.options["lstm"]["projection_dim"]
     if not bilm.words:
@@ -118,7 +118,7 @@ def write_trained(folder: Path, bilm: Bilm, **others: Any) -> Path:
 
 
 def module_variables(bilm: Bilm, scope: str) -> dict[str, np.ndarray]:
-    """Give what TF-Hub's module saves: a row for "no token" in front, and its LSTMs' state."""
+    """Return what TF-Hub's module saves: a row for "no token" in front, and its LSTMs' state."""
     names = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
     variables = {}
     for name, array in bilm.variables.items():
