@@ -159,7 +159,7 @@ def gather_checkpoint(
     table = variables.get(table_name)
     if table is None:
         raise ConversionError(
-            f"{source}: expected a variable {table_name}, as the options have {'no' * reads_words} "
+            f"{source}: expected a variable {table_name}, as the options have {'no ' * reads_words}"
             f'"char_cnn", found none; there are: {", ".join(list(variables)[:10]) or "none"}.'
         )
     if reads_words and vocabulary is None:

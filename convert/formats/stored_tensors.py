@@ -29,7 +29,7 @@ class Arrangement:
 PLAIN = Arrangement(lambda shape: shape, lambda array: array, lambda array: array)
 TABLE = Arrangement(  # id 0 means "no token here"
     lambda shape: (shape[0] + 1, *shape[1:]),
-    lambda array: np.concatenate([np.zeros_like(array[:1]), array]),
+    lambda array: np.insert(array, 0, 0, axis=0),
     lambda array: array[1:],
 )
 

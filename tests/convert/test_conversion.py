@@ -251,38 +251,3 @@ def test_dry_run_tells_all_and_writes_nothing(weights: Path, place: Path) -> Non
 def test_dry_run_finds_what_the_target_cannot_hold(weights: Path, place: Path) -> None:
     with pytest.raises(ConversionError, match=r"ends in \.hdf5"):
         convert_checkpoint(weights, place / "model", to="bilm-hdf5", dry_run=True)
-
-
-# --- The command line ---
-
-
-def test_command_converts_and_says_what(weights: Path, place: Path) -> None:
-    result = run(weights, place / "model", "--license", "apache-2.0")
-    assert result.exit_code == 0
-    assert "2 LSTM layers in both directions, cells 6, output 8" in result.output
-    assert f"Wrote {place / 'model'}." in result.output
-    assert "license: apache-2.0" in (place / "model" / "README.md").read_text(encoding="utf-8")
-
-
-def test_command_says_what_it_would_do(weights: Path, place: Path) -> None:
-    result = run(weights, place / "model", "--dry-run")
-    assert result.exit_code == 0
-    assert "numbers" in result.output
-    assert "Nothing was written." in result.output
-
-
-def test_command_tells_mistakes_without_a_traceback(weights: Path, place: Path) -> None:
-    result = run(place / "nothing", place / "model")
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {place / 'nothing'}: expected a checkpoint, found no")
-
-
-def test_command_lists_the_formats() -> None:
-    result = run("--list-formats")
-    assert result.exit_code == 0
-    assert all(known.name in result.output for known in FORMATS)
-
-
-def test_help_teaches_with_examples() -> None:
-    result = run("--help")
-    assert "elmo-convert weights.hdf5 my-elmo" in result.output
