@@ -148,10 +148,10 @@ def convert_checkpoint(
         _check_space(target, conversion.num_bytes)
         if dry_run:
             return conversion
-        settings = WriteSettings(dtype, weights_license, _trace(found, checkpoint))
+        settings = WriteSettings(dtype, weights_license, _note_provenance(found, checkpoint))
         with _new_path(target, force) as path:
             with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
-                writer.write(_watch(checkpoint, bar), path, settings)
+                writer.write(_check_while_reading(checkpoint, bar), path, settings)
             if verify is not None:
                 text = None if sentences is None else Path(sentences)
                 difference = verify_model(path, Path(verify), text, dtype=dtype)
@@ -220,7 +220,7 @@ def _expected_shapes(checkpoint: Checkpoint, source: Path) -> dict[str, tuple[in
     }
 
 
-def _trace(found: Found, checkpoint: Checkpoint) -> Provenance:
+def _note_provenance(found: Found, checkpoint: Checkpoint) -> Provenance:
     """Note what the checkpoint was made from."""
     files = []
     for path in checkpoint.files:
@@ -229,10 +229,10 @@ def _trace(found: Found, checkpoint: Checkpoint) -> Provenance:
     return Provenance(found.name, found.reader.name, tuple(files), version("spacy-elmo"))
 
 
-def _watch(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
+def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
     """Check all numbers as they are read, and show them on the bar."""
 
-    def watch(tensor: LazyTensor) -> LazyTensor:
+    def check(tensor: LazyTensor) -> LazyTensor:
         def read_rows(start: int, stop: int) -> FloatArray:
             rows = tensor.read_rows(start, stop)
             if not np.isfinite(rows).all():
@@ -244,7 +244,7 @@ def _watch(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
 
         return replace(tensor, read_rows=read_rows)
 
-    tensors = {name: watch(tensor) for name, tensor in checkpoint.tensors.items()}
+    tensors = {name: check(tensor) for name, tensor in checkpoint.tensors.items()}
     return replace(checkpoint, tensors=tensors)
 
 
@@ -274,7 +274,7 @@ def _check_space(target: Path, num_bytes: int) -> None:
 
 @contextmanager
 def _new_path(target: Path, force: bool) -> Iterator[Path]:
-    """Give a path to write to; on success, move it and what lies beside it into place."""
+    """Provide a path to write to; on success, move it and what lies beside it into place."""
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
         new = Path(folder, "new")
         new.mkdir()

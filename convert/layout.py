@@ -139,7 +139,7 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
 
 
 def configured_mix(config: ElmoConfig) -> Mix:
-    """Give the mix that is configured."""
+    """Return the mix that is configured."""
     weights = config.mix_weights or [0.0] * config.num_mixed_layers
     return Mix(tuple(weights), config.mix_gamma, config.mix_layer_norm != "none")
 
@@ -187,7 +187,7 @@ def _cannot_write(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -
     raise ConversionError(f"{path}: is of a format that can only be read.")
 
 
-def _holds_all(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+def _accept_any(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     """Raise nothing."""
 
 
@@ -214,7 +214,7 @@ class Format:
     companions: tuple[str, ...] = ("options", "vocabulary")
     open: Callable[[Sources], AbstractContextManager[Checkpoint]] = _cannot_open
     write: Callable[[Checkpoint, Path, WriteSettings], None] = _cannot_write
-    check: Callable[[Checkpoint, Path, str], None] = _holds_all
+    check: Callable[[Checkpoint, Path, str], None] = _accept_any
 
     @property
     def is_readable(self) -> bool:

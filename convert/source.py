@@ -47,7 +47,7 @@ def find_checkpoint(source: Path, find_reader: FindReader) -> Iterator[Found]:
 
     Args:
         source: File, folder, archive, compressed file, or name of a repository on the Hub.
-        find_reader: Gives the format of a path, None if it is of none.
+        find_reader: Returns the format of a path, None if it is of none.
 
     Raises:
         ConversionError: If there is no checkpoint, or more than one.

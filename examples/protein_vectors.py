@@ -22,7 +22,7 @@ FVNQHLCGSHLVEALYLVCGERGFFYTPKT
 
 
 def read_fasta(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Give the name of each protein, and its residues one by one."""
+    """Return the name of each protein, and its residues one by one."""
     name, residues = "", list[str]()
     for line in [*lines, ">"]:
         if line.startswith(">"):

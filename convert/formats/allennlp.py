@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from convert.formats import bilm_variables, torch_weights
-from convert.formats.torch_weights import read_state_dict
+from convert.formats import bilm_options, torch_weights
+from convert.formats.stored_tensors import PLAIN, gather_tensors, list_numbered
+from convert.formats.torch_state_dict import read_state_dict
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -34,9 +35,9 @@ CONFIG, OPTIONS = "config.json", "options.json"
 # The published models' options, which are not in the archives, are those we guess.
 PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
-NAMES = torch_weights.Names(
+NAMES = torch_weights.TensorNames(
     characters="_token_embedder._char_embedding_weights",
-    character_order=bilm_variables.PLAIN,  # it has our row for "no token"
+    character_arrangement=PLAIN,  # it has our row for "no token"
     convolution="_token_embedder.char_conv_{}",
     highway="_token_embedder._highways._layers.{}",
     projection="_token_embedder._projection",
@@ -78,21 +79,21 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     settings: dict[str, Any] = {}
     if path.with_name(CONFIG).is_file():
         files.append(path.with_name(CONFIG))
-        settings = bilm_variables.read_options(files[-1])
+        settings = bilm_options.read_options(files[-1])
     embedder = _find_embedder(settings)
     options_path = sources.options or _find_options(path)
     if options_path is not None:
         files.append(options_path)
-        options = bilm_variables.read_options(options_path)
+        options = bilm_options.read_options(options_path)
     else:
         options = torch_weights.guess_options(tensors, NAMES, path)
         if PUBLISHED_OPTIONS.fullmatch(str(embedder["options_file"])) is None:
-            bilm_variables.warn_of_guess(path)
+            bilm_options.warn_of_guess(path)
     config = torch_weights.make_config(options, tensors, NAMES)
-    parts = torch_weights.make_parts(config, NAMES)
+    expected = torch_weights.list_stored_tensors(config, NAMES)
     checkpoint = Checkpoint(
         config=config,
-        tensors=bilm_variables.take_parts(parts, tensors, path.name),
+        tensors=gather_tensors(expected, tensors, path.name),
         files=tuple(files),
     )
     task = settings.get("model")
@@ -150,7 +151,7 @@ def _read_mixes(
     for name, gamma in every.items():
         match = re.fullmatch(rf"{re.escape(scope)}(scalar_mix\w*)\.gamma", name)
         if match is not None:
-            weights = bilm_variables.numbered(f"{scope}{match[1]}.scalar_parameters.{{}}", every)
+            weights = list_numbered(f"{scope}{match[1]}.scalar_parameters.{{}}", every)
             numbers = [tensor.read() for tensor in (gamma, *weights)]
             if any(array.shape != (1,) for array in numbers):
                 raise ConversionError(f"{gamma.source}: expected single numbers in this mix.")
@@ -172,11 +173,11 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     if dtype != "float32":
         raise ConversionError(f"AllenNLP's weights are float32 numbers, not {dtype}.")
     config = checkpoint.config
-    bilm_variables.make_options(config)
+    bilm_options.make_options(config)
     needs = {
         "characters": config.char_embedding_size > 0,
-        f"{bilm_variables.DEFAULT_MAX_CHARACTERS} characters a word": (
-            config.max_characters_per_token == bilm_variables.DEFAULT_MAX_CHARACTERS
+        f"{bilm_options.DEFAULT_MAX_CHARACTERS} characters a word": (
+            config.max_characters_per_token == bilm_options.DEFAULT_MAX_CHARACTERS
         ),
         "both directions": config.bidirectional,
         "skip connections": config.use_residual,
@@ -194,17 +195,21 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
     """Write a state dict of AllenNLP's `Elmo`, and its options beside it."""
     config = checkpoint.config
-    text = json.dumps(bilm_variables.make_options(config), indent=2) + "\n"
+    text = json.dumps(bilm_options.make_options(config), indent=2) + "\n"
     path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
     weights: dict[str, torch.Tensor] = {}
-    for part in torch_weights.make_parts(config, NAMES):
-        name, array = BILM_SCOPE + part.variable, checkpoint.tensors[part.name].read()
-        if part.order is torch_weights.GATES and array.ndim == 1:  # AllenNLP's bias has it in
+    for stored in torch_weights.list_stored_tensors(config, NAMES):
+        name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()
+        if (
+            stored.arrangement is torch_weights.GATES and array.ndim == 1
+        ):  # AllenNLP's bias has it in
             array = array.copy()
-            array[config.cell_size : 2 * config.cell_size] += config.forget_bias
-        first, last = part.rows or (0, part.variable_shape[0])
-        whole = weights.setdefault(name, torch.empty(part.variable_shape))
-        whole[first:last] = torch.from_numpy(np.ascontiguousarray(part.order.to_bilm(array)))
+            array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # it is in there
+        first, last = stored.rows or (0, stored.variable_shape[0])
+        whole = weights.setdefault(name, torch.empty(stored.variable_shape))
+        whole[first:last] = torch.from_numpy(
+            np.ascontiguousarray(stored.arrangement.to_stored(array))
+        )
     mixes = checkpoint.mixes or {"": configured_mix(config)}
     for k, mix in enumerate(mixes.values()):
         weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])

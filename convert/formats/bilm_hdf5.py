@@ -9,7 +9,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from convert.formats import bilm_variables
+from convert.formats import bilm_options, bilm_variables
+from convert.formats.bilm_vocabulary import write_vocabulary
+from convert.formats.stored_tensors import StoredTensor
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -130,7 +132,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         raise ConversionError(
             f"{weights}: expected its options in {places}, found none. Name them with --options."
         )
-    options, files = bilm_variables.read_options(options_path), [weights, options_path]
+    options, files = bilm_options.read_options(options_path), [weights, options_path]
     with ExitStack() as stack:
         variables = stack.enter_context(open_variables(weights))
         if sources.token_embeddings is not None:
@@ -207,35 +209,35 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
         raise ConversionError(f"{target}: expected the name of a file that ends in .hdf5.")
     if dtype != "float32":
         raise ConversionError(f"bilm-tf's format has float32 numbers, got --dtype {dtype}.")
-    bilm_variables.make_options(checkpoint.config)
+    bilm_options.make_options(checkpoint.config)
     if checkpoint.config.word_vocab_size and checkpoint.words is None:
         raise ConversionError("bilm-tf's format needs the words of the word table, got none.")
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
     """Write weights in HDF5; beside them options, and softmax and vocabulary if there are any."""
-    options = bilm_variables.make_options(checkpoint.config)
+    options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
     _places(path, "options.json")[0].write_text(text, encoding="utf-8")
-    _write_parts(path, bilm_variables.make_parts(checkpoint.config), checkpoint)
+    _write_stored(path, bilm_variables.list_stored_tensors(checkpoint.config), checkpoint)
     if "softmax.weight" in checkpoint.tensors:
         config = checkpoint.config
-        parts = bilm_variables.softmax_parts(
+        expected = bilm_variables.list_stored_softmax(
             config.vocab_size, config.projection_size, is_shared=False
         )
-        _write_parts(_places(path, "softmax_weights.hdf5")[0], parts, checkpoint)
+        _write_stored(_places(path, "softmax_weights.hdf5")[0], expected, checkpoint)
     words = checkpoint.words or checkpoint.target_words
     if words is not None:
-        bilm_variables.write_vocabulary(_places(path, "vocab.txt")[0], words)
+        write_vocabulary(_places(path, "vocab.txt")[0], words)
 
 
-def _write_parts(path: Path, parts: Iterable[bilm_variables.Part], checkpoint: Checkpoint) -> None:
+def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Checkpoint) -> None:
     # Through Python's file: on a full disk HDF5's own file access ends the process.
     with path.open("xb+") as raw, h5py.File(raw, "w") as file:
-        for part in parts:
-            tensor, first = checkpoint.tensors[part.name], part.rows[0] if part.rows else 0
-            dataset = file.require_dataset(part.variable, part.variable_shape, "float32")
-            for block in bilm_variables.variable_blocks(part, tensor, checkpoint.config):
+        for stored in expected:
+            tensor, first = checkpoint.tensors[stored.name], stored.rows[0] if stored.rows else 0
+            dataset = file.require_dataset(stored.variable, stored.variable_shape, "float32")
+            for block in bilm_variables.read_as_stored(stored, tensor, checkpoint.config):
                 dataset[first : first + len(block)] = block
                 first += len(block)
 

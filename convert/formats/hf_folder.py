@@ -15,7 +15,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
-from convert.formats import bilm_variables
+from convert.formats.bilm_vocabulary import read_vocabulary, write_vocabulary
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -73,9 +73,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
     target_words = None
     if config.vocab_size and (folder / TARGET_WORDS).is_file():
-        target_words = bilm_variables.read_vocabulary(
-            folder / TARGET_WORDS, config.vocab_size, "the softmax"
-        )
+        target_words = read_vocabulary(folder / TARGET_WORDS, config.vocab_size, "the softmax")
     try:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
@@ -95,7 +93,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _read_tokenizer(folder: Path) -> dict[str, Any]:
-    """Give what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
+    """Return what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
     if not (folder / "tokenizer_config.json").is_file():
         return {}
     try:
@@ -164,7 +162,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         raise ConversionError(f"The vocabulary does not fit the model: {error}") from error
     tokenizer.save_pretrained(path)
     if checkpoint.target_words is not None:
-        bilm_variables.write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
+        write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
     if checkpoint.mixes:
         mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
         (path / MIXES).write_text(json.dumps(mixes, indent=2) + "\n", encoding="utf-8")
@@ -180,7 +178,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
 
 
 def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
-    """Give the model card's sentences on where the weights come from."""
+    """Return the model card's sentences on where the weights come from."""
     source, version = provenance.source, provenance.version
     yield f"Converted from `{source}`, of the format {provenance.format}, by spacy-elmo {version}."
     yield from checkpoint.origin

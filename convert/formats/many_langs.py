@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from convert.formats import bilm_variables, torch_weights
-from convert.formats.bilm_variables import TABLE, take_parts
-from convert.formats.torch_weights import read_state_dict
+from convert.formats import bilm_options, torch_weights
+from convert.formats.stored_tensors import TABLE, gather_tensors
+from convert.formats.torch_state_dict import read_state_dict
 from convert.layout import Checkpoint, ConversionError, Format, Sources
 
 CONFIG, TOKEN_ENCODER, ENCODER = "config.json", "token_embedder.pkl", "encoder.pkl"
@@ -28,9 +28,9 @@ SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
 PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 STRIPPED = "\u3000"  # what stands in a line of which nothing but the id is left (elmo.py)
 
-NAMES = torch_weights.Names(
+NAMES = torch_weights.TensorNames(
     characters="char_emb_layer.embedding.weight",
-    character_order=TABLE,
+    character_arrangement=TABLE,
     convolution="convolutions.{}",
     highway="highways._layers.{}",
     projection="projection",
@@ -76,7 +76,9 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     config = torch_weights.make_config(options, tensors, NAMES, **values)
     yield Checkpoint(
         config=config,
-        tensors=take_parts(torch_weights.make_parts(config, NAMES), tensors, str(folder)),
+        tensors=gather_tensors(
+            torch_weights.list_stored_tensors(config, NAMES), tensors, str(folder)
+        ),
         files=tuple(files),
         words=lexicons.get(WORDS),
         characters=lexicons.get(CHARACTERS),
@@ -101,9 +103,9 @@ def find_settings(folder: Path) -> Path | None:
     """
     path = folder / CONFIG
     if not path.is_file():
-        bilm_variables.warn_of_guess(folder)
+        bilm_options.warn_of_guess(folder)
         return None
-    config = bilm_variables.read_options(path)
+    config = bilm_options.read_options(path)
     if "token_embedder" in config:
         return path
     name = PurePosixPath(str(config.get("config_path"))).name
@@ -111,13 +113,13 @@ def find_settings(folder: Path) -> Path | None:
         if name and place.is_file():
             return place
     if name not in PUBLISHED_SETTINGS:
-        bilm_variables.warn_of_guess(folder / name)
+        bilm_options.warn_of_guess(folder / name)
     return None
 
 
 def _apply_settings(options: dict[str, Any], path: Path) -> None:
     """Put what the tensors don't tell into bilm-tf's options."""
-    settings = bilm_variables.read_options(path)
+    settings = bilm_options.read_options(path)
     for ours, theirs, keys in (
         ("lstm", "encoder", ("cell_clip", "proj_clip")),
         ("char_cnn", "token_embedder", ("activation", "max_characters_per_token")),

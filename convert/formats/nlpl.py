@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convert import unpack
-from convert.formats import bilm_hdf5, bilm_variables, many_langs
+from convert.formats import bilm_hdf5, bilm_options, many_langs
 from convert.layout import Checkpoint, ConversionError, Format, Sources
 
 META = "meta.json"
@@ -30,7 +30,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         ConversionError: If a file is missing, broken, or does not belong to the others.
     """
     folder = sources.checkpoint
-    meta = bilm_variables.read_options(folder / META)
+    meta = bilm_options.read_options(folder / META)
     with ExitStack() as stack:
         if many_langs.recognises(folder):
             checkpoint = stack.enter_context(many_langs.open_checkpoint(sources))
@@ -72,7 +72,7 @@ def _list_objects(meta: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _describe(meta: dict[str, Any]) -> Iterator[str]:
-    """Give a sentence on each thing that the description tells of the model's origin."""
+    """Return a sentence on each thing that the description tells of the model's origin."""
     handle, creators = meta.get("handle") or meta.get("id"), _list_objects(meta, "creators")
     if isinstance(handle, str | int):
         yield f"Model {_text(handle)} of the NLPL repository."
@@ -90,7 +90,7 @@ def _text(value: object) -> str:
 
 
 def _list_languages(meta: dict[str, Any]) -> Iterator[str]:
-    """Give the languages of the corpora as two letters, as the Hub and spaCy have them."""
+    """Return the languages of the corpora as two letters, as the Hub and spaCy have them."""
     names = {str(corpus.get("language")) for corpus in _list_objects(meta, "corpus")}
     codes = {NORWEGIAN.get(name, name) for name in names}
     if codes:

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from convert.formats import bilm_variables
+from convert.formats import bilm_options, bilm_variables
+from convert.formats.stored_tensors import list_numbered
 from convert.formats.tensor_bundle import read_variables
 from convert.layout import Checkpoint, ConversionError, Format, LazyTensor, Mix, Sources, add_mixes
 
@@ -49,9 +50,9 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     options_path = sources.options or _find(prefix, "options.json")
     if options_path is None:
         options = guess_options(variables)
-        bilm_variables.warn_of_guess(index)
+        bilm_options.warn_of_guess(index)
     else:
-        options = bilm_variables.read_options(options_path)
+        options = bilm_options.read_options(options_path)
         files.append(options_path)
     vocabulary = sources.vocabulary or _find(prefix, *VOCABULARIES)
     checkpoint = bilm_variables.gather_checkpoint(
@@ -152,7 +153,7 @@ def _find_scope(index: Path, names: Iterable[str]) -> str:
 
 
 def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Give the biLM's variables their standard names."""
+    """Return the biLM's variables by their standard names."""
     variables = {}
     for name, tensor in every.items():
         standard = bilm_variables.standard_name(name.removeprefix(scope))
@@ -175,22 +176,22 @@ def _without_empty_row(table: LazyTensor) -> LazyTensor:
 
 def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
     """Make the options of a biLM of which only the variables are there, by standard names."""
-    cells = bilm_variables.numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
+    cells = list_numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
     if not cells or len(cells[0].shape) != 2:
         raise ConversionError(
             f"Expected the weights of LSTMs, found {', '.join(list(variables)[:10])}. "
             "Name the options of the model with --options."
         )
     size, gates = cells[0].shape
-    convolutions = bilm_variables.numbered("CNN/W_cnn_{}", variables)
-    return bilm_variables.guess_options(
+    convolutions = list_numbered("CNN/W_cnn_{}", variables)
+    return bilm_options.guess_options(
         projection_size=size // 2,
         cell_size=gates // 4,
         num_layers=len(cells),
         bidirectional=any(name.startswith("RNN_1/") for name in variables),
         char_embedding_size=convolutions[0].shape[-2] if convolutions else 0,
         filters=[(tensor.shape[1], tensor.shape[-1]) for tensor in convolutions],
-        num_highways=len(bilm_variables.numbered("CNN_high_{}/W_carry", variables)),
+        num_highways=len(list_numbered("CNN_high_{}/W_carry", variables)),
     )
 
 

@@ -18,10 +18,8 @@ import pytest
 from bilm_tf import evaluate, make_bilm, run_model, write_bilm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_allennlp import write_task
-from test_many_langs import make_model, write_model
-from test_nlpl import write_model_of_nlpl
-from test_tensorflow import write_trained
+from old_checkpoints import make_many_langs, write_allennlp, write_many_langs, write_nlpl
+from tensorflow_checkpoint import write_trained
 
 from convert import ConversionError, convert_checkpoint
 
@@ -45,17 +43,13 @@ def write_hdf5(folder: Path) -> Path:
     return folder
 
 
-def write_nlpl(folder: Path) -> Path:
-    return write_model_of_nlpl(folder, make_bilm())
-
-
 KEYS = st.sampled_from(["type", "options_file", "model", "lstm", "dim", "filename", "x"])
 WRITERS = {
     "bilm-hdf5": write_hdf5,
     "tensorflow": lambda folder: write_trained(folder, make_bilm()).parent,
-    "many-langs": lambda folder: write_model(folder, make_model()),
-    "allennlp": lambda folder: write_task(folder, make_bilm()),
-    "nlpl": write_nlpl,
+    "many-langs": lambda folder: write_many_langs(folder, make_many_langs()),
+    "allennlp": lambda folder: write_allennlp(folder, make_bilm()),
+    "nlpl": lambda folder: write_nlpl(folder, make_bilm()),
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from bilm_tf import Bilm, evaluate, make_bilm, run_model, write_bilm
+from old_checkpoints import allennlp_weights, mix_weights, write_allennlp
 
 from convert import ConversionError, convert_checkpoint
 from convert.formats.allennlp import open_checkpoint
@@ -15,7 +16,6 @@ from convert.layout import Sources
 from hf_elmo import ElmoModel
 
 SENTENCE = ["the", "naïve", "bank", "unheard-of", ""]
-EMBEDDER = "text_field_embedder.token_embedder_elmo._elmo."
 # AllenNLP's own demands, as `convert` does not make them: variants that it could not load too.
 VARIANTS: dict[str, dict[str, Any]] = {
     "everything": {"cell_clip": 0.4, "proj_clip": 0.3, "num_highways": 2},
@@ -25,76 +25,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def allennlp_weights(bilm: Bilm) -> dict[str, torch.Tensor]:
-    """Arrange a biLM as AllenNLP's `_ElmoBiLm` does, read off its loading of bilm-tf's files."""
-    variables, weights = bilm.variables, {}
-    encoder = "_token_embedder"
-    weights[f"{encoder}._char_embedding_weights"] = np.pad(
-        variables["char_embed"], ((1, 0), (0, 0))
-    )
-    for i in range(len(bilm.options["char_cnn"]["filters"])):
-        kernel = variables[f"CNN/W_cnn_{i}"].squeeze(0)
-        weights[f"{encoder}.char_conv_{i}.weight"] = np.transpose(kernel, (2, 1, 0))
-        weights[f"{encoder}.char_conv_{i}.bias"] = variables[f"CNN/b_cnn_{i}"]
-    for k in range(bilm.options["char_cnn"]["n_highway"]):
-        theirs, ours = f"CNN_high_{k}", f"{encoder}._highways._layers.{k}"
-        matrices = [variables[f"{theirs}/W_transform"].T, -variables[f"{theirs}/W_carry"].T]
-        biases = [variables[f"{theirs}/b_transform"], -variables[f"{theirs}/b_carry"]]
-        weights[f"{ours}.weight"] = np.concatenate(matrices)
-        weights[f"{ours}.bias"] = np.concatenate(biases)
-    weights[f"{encoder}._projection.weight"] = variables["CNN_proj/W_proj"].T
-    weights[f"{encoder}._projection.bias"] = variables["CNN_proj/b_proj"]
-    size = bilm.options["lstm"]["projection_dim"]
-    for number, direction in enumerate(("forward", "backward")):
-        for layer in range(bilm.options["lstm"]["n_layers"]):
-            theirs = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            ours = f"_elmo_lstm.{direction}_layer_{layer}"
-            i, j, f, o = np.split(variables[f"{theirs}/W_0"].T, 4)
-            both = np.concatenate([i, f, j, o])
-            weights[f"{ours}.input_linearity.weight"] = both[:, :size]
-            weights[f"{ours}.state_linearity.weight"] = both[:, size:]
-            i, j, f, o = np.split(variables[f"{theirs}/B"], 4)
-            weights[f"{ours}.state_linearity.bias"] = np.concatenate([i, f + 1, j, o])
-            weights[f"{ours}.state_projection.weight"] = variables[f"{theirs}/W_P_0"].T
-    return {name: torch.tensor(array) for name, array in weights.items()}
-
-
-def mix_weights(number: int, values: list[float], gamma: float) -> dict[str, torch.Tensor]:
-    weights = {f"scalar_mix_{number}.gamma": torch.tensor([float(gamma)])}
-    for i, value in enumerate(values):
-        weights[f"scalar_mix_{number}.scalar_parameters.{i}"] = torch.tensor([float(value)])
-    return weights
-
-
-def write_task(
-    folder: Path, bilm: Bilm, mixes: dict[str, torch.Tensor] | None = None, **embedder: Any
-) -> Path:
-    """Write an unpacked archive of a tagger."""
-    folder.mkdir(exist_ok=True)
-    elmo = {f"_elmo_lstm.{name}": tensor for name, tensor in allennlp_weights(bilm).items()}
-    weights = {EMBEDDER + name: tensor for name, tensor in (elmo | (mixes or {})).items()}
-    weights["tag_projection_layer._module.weight"] = torch.ones(3, 4)
-    torch.save(weights, folder / "weights.th")
-    embedders = {"elmo": {"options_file": "https://host/options.json", **embedder}}
-    model = {"type": "crf_tagger", "text_field_embedder": {"token_embedders": embedders}}
-    (folder / "config.json").write_text(json.dumps({"model": model}))
-    (folder / "options.json").write_text(json.dumps(bilm.options))
-    return folder
-
-
 @pytest.fixture(params=VARIANTS.values(), ids=VARIANTS.keys())
 def bilm(request: pytest.FixtureRequest) -> Bilm:
     return make_bilm(**request.param)
 
 
 def test_converted_model_computes_what_bilm_tf_does(bilm: Bilm, tmp_path: Path) -> None:
-    convert_checkpoint(write_task(tmp_path / "task", bilm), tmp_path / "model")
+    convert_checkpoint(write_allennlp(tmp_path / "task", bilm), tmp_path / "model")
     got = run_model(tmp_path / "model", SENTENCE)
     np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), atol=1e-5, rtol=0)
 
 
 def test_what_is_the_tasks_own_is_left_out(tmp_path: Path) -> None:
-    task = write_task(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2, 3], 4))
+    task = write_allennlp(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2, 3], 4))
     conversion = convert_checkpoint(task, tmp_path / "model")
     assert conversion.left_out == ("weights.th: 1 tensors of the task, not of its ELMo",)
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
@@ -105,7 +48,7 @@ def test_what_is_the_tasks_own_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layer_norm", [True, False])
 def test_mix_of_a_task_becomes_the_configured_one(layer_norm: bool, tmp_path: Path) -> None:
     mix = mix_weights(0, [0.5, -1, 2], 1.5)
-    task = write_task(tmp_path / "task", make_bilm(), mix, do_layer_norm=layer_norm)
+    task = write_allennlp(tmp_path / "task", make_bilm(), mix, do_layer_norm=layer_norm)
     convert_checkpoint(task, tmp_path / "model")
     config = ElmoModel.from_pretrained(tmp_path / "model").config
     assert (config.mix_weights, config.mix_gamma) == ([0.5, -1, 2], 1.5)
@@ -114,7 +57,7 @@ def test_mix_of_a_task_becomes_the_configured_one(layer_norm: bool, tmp_path: Pa
 
 def test_several_mixes_are_named_by_their_task(tmp_path: Path) -> None:
     mixes = mix_weights(0, [1, 2, 3], 4) | mix_weights(1, [5, 6, 7], 8)
-    convert_checkpoint(write_task(tmp_path / "task", make_bilm(), mixes), tmp_path / "model")
+    convert_checkpoint(write_allennlp(tmp_path / "task", make_bilm(), mixes), tmp_path / "model")
     assert json.loads((tmp_path / "model/scalar_mixes.json").read_text()) == {
         "crf_tagger.scalar_mix_0": {"weights": [1, 2, 3], "gamma": 4, "layer_norm": False},
         "crf_tagger.scalar_mix_1": {"weights": [5, 6, 7], "gamma": 8, "layer_norm": False},
@@ -135,7 +78,7 @@ def test_weights_of_elmo_alone_are_read(scope: str, tmp_path: Path) -> None:
 
 def test_options_are_found_where_allennlp_archives_them(tmp_path: Path) -> None:
     bilm = make_bilm(activation="tanh")
-    task = write_task(tmp_path / "task", bilm)
+    task = write_allennlp(tmp_path / "task", bilm)
     (task / "fta").mkdir()
     archived = task / "fta/model.text_field_embedder.token_embedders.elmo.options_file"
     (task / "options.json").rename(archived)
@@ -144,7 +87,7 @@ def test_options_are_found_where_allennlp_archives_them(tmp_path: Path) -> None:
 
 def test_options_that_are_nowhere_are_guessed(tmp_path: Path) -> None:
     bilm = make_bilm(cell_clip=3, proj_clip=3, max_characters=50)
-    task = write_task(tmp_path / "task", bilm)
+    task = write_allennlp(tmp_path / "task", bilm)
     (task / "options.json").unlink()
     with pytest.warns(UserWarning, match="took relu, clips of 3, skip connections and 50"):
         convert_checkpoint(task, tmp_path / "model")
@@ -154,7 +97,7 @@ def test_options_that_are_nowhere_are_guessed(tmp_path: Path) -> None:
 
 def test_options_of_published_models_need_no_guess(tmp_path: Path) -> None:
     url = "https://host/elmo_2x4096_512_2048cnn_2xhighway_options.json"
-    task = write_task(tmp_path / "task", make_bilm(), options_file=url)
+    task = write_allennlp(tmp_path / "task", make_bilm(), options_file=url)
     (task / "options.json").unlink()
     convert_checkpoint(task, tmp_path / "model")  # a warning would fail the test
 
@@ -168,7 +111,7 @@ def whole_bilm() -> Bilm:
 
 def test_the_way_back_gives_identical_tensors(tmp_path: Path) -> None:
     mixes = mix_weights(0, [0.1, 0.2, 0.3], 0.4) | mix_weights(1, [1, 2, 3], 4)
-    convert_checkpoint(write_task(tmp_path / "task", whole_bilm(), mixes), tmp_path / "model")
+    convert_checkpoint(write_allennlp(tmp_path / "task", whole_bilm(), mixes), tmp_path / "model")
     convert_checkpoint(tmp_path / "model", tmp_path / "back.th", to="allennlp")
 
     back = torch.load(tmp_path / "back.th", weights_only=True)
@@ -252,13 +195,13 @@ def test_two_elmos_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
-    task = write_task(tmp_path / "task", make_bilm())
+    task = write_allennlp(tmp_path / "task", make_bilm())
     (task / "options.json").write_text(json.dumps(make_bilm(dim=7).options))
     with pytest.raises(ConversionError, match=r"input_linearity.weight: expected shape \[28, 4\]"):
         convert_checkpoint(task, tmp_path / "model")
 
 
 def test_a_mix_of_other_layers_is_refused(tmp_path: Path) -> None:
-    task = write_task(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2], 3))
+    task = write_allennlp(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2], 3))
     with pytest.raises(ConversionError, match=r"expected weights of 3 layers, got 2"):
         convert_checkpoint(task, tmp_path / "model")

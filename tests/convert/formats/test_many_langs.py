@@ -2,13 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bilm_tf import Bilm, encode_cells, make_bilm, run_bilm, run_model
-from test_allennlp import allennlp_weights
+from bilm_tf import encode_cells, run_bilm, run_model
+from old_checkpoints import (
+    CHARACTERS,
+    LEXICON,
+    MAX_CHARACTERS,
+    ManyLangs,
+    make_many_langs,
+    write_many_langs,
+)
 
 from convert import ConversionError, convert_checkpoint
 from convert.formats.many_langs import read_lexicon
@@ -16,68 +23,8 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 
 # Both programs compute in float32; the original differs from float64 by as much.
 TOLERANCE = {"atol": 1e-5, "rtol": 0.0}
-CHARACTERS = ["b", "a", "天", "é", "\u3000", "<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>"]
-WORDS = ["<oov>", "<bos>", "<eos>", "<pad>", "ab", "天", "\u3000", "éééééé"]
 # Known to both lexicons, to one, to none; cut; empty; special words as text.
 SENTENCE = ["ab", "ba", "天天", "zz", "ééééééééé", "", "\u3000", "<bos>", "<eos>", "<pad>"]
-MAX_CHARACTERS = 8
-
-
-class ManyLangs(NamedTuple):
-    """A random model: the biLM as bilm-tf has it, and the word vectors, if any."""
-
-    bilm: Bilm
-    words: np.ndarray | None
-
-
-def make_model(word_dim: int = 3, **settings: Any) -> ManyLangs:
-    settings = {"cell_clip": 0.4, "proj_clip": 0.3, "num_highways": 2} | settings
-    bilm = make_bilm(num_rows=len(CHARACTERS), max_characters=MAX_CHARACTERS, **settings)
-    if not word_dim:
-        return ManyLangs(bilm, None)
-    random = np.random.default_rng(1)
-    width = bilm.variables["CNN_proj/W_proj"].shape[0]
-    weight = random.normal(size=(word_dim + width, 4)).astype(np.float32)
-    bilm.variables["CNN_proj/W_proj"] = weight
-    return ManyLangs(bilm, random.normal(size=(len(WORDS), word_dim)).astype(np.float32))
-
-
-def write_model(folder: Path, model: ManyLangs) -> Path:
-    folder.mkdir(exist_ok=True)
-    weights = allennlp_weights(model.bilm)
-    encoder = {
-        name.removeprefix("_elmo_lstm."): weights.pop(name)
-        for name in list(weights)
-        if name.startswith("_elmo_lstm.")
-    }
-    table = weights.pop("_token_embedder._char_embedding_weights")
-    tokens = {"char_emb_layer.embedding.weight": table[1:]}  # no row for "no token"
-    for name, tensor in weights.items():
-        short = name.removeprefix("_token_embedder.").replace("char_conv_", "convolutions.")
-        tokens[short.replace("_highways", "highways").replace("_projection", "projection")] = tensor
-    if model.words is not None:
-        tokens["word_emb_layer.embedding.weight"] = torch.tensor(model.words)
-        write_lexicon(folder / "word.dic", WORDS)
-    torch.save(tokens, folder / "token_embedder.pkl")
-    torch.save(encoder, folder / "encoder.pkl")
-    write_lexicon(folder / "char.dic", CHARACTERS)
-    options = model.bilm.options
-    settings = {
-        "encoder": {"name": "elmo", **options["lstm"]},
-        "token_embedder": {
-            "name": "cnn",
-            "activation": options["char_cnn"]["activation"],
-            "max_characters_per_token": MAX_CHARACTERS,
-        },
-    }
-    (folder / "cnn.json").write_text(json.dumps(settings))
-    (folder / "config.json").write_text('{"config_path": "/users4/someone/configs/cnn.json"}')
-    return folder
-
-
-def write_lexicon(path: Path, entries: list[str]) -> None:
-    lines = [f"{entry}\t{row}\n" for row, entry in enumerate(entries)]
-    path.write_text("".join(lines), encoding="utf-8")
 
 
 def evaluate(model: ManyLangs, words: list[str]) -> np.ndarray:
@@ -91,7 +38,7 @@ def evaluate(model: ManyLangs, words: list[str]) -> np.ndarray:
         rows = [CHARACTERS.index(cell if cell in CHARACTERS else "<oov>") for cell in cells]
         vector = encode_cells(model.bilm, weights, rows)
         if model.words is not None:
-            row = WORDS.index(word if word in WORDS else "<oov>")
+            row = LEXICON.index(word if word in LEXICON else "<oov>")
             vector = np.concatenate([model.words[row].astype(np.float64), vector])
         vectors.append(vector @ weights["CNN_proj/W_proj"] + weights["CNN_proj/b_proj"])
     return run_bilm(model.bilm, weights, np.stack(vectors))
@@ -110,36 +57,37 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_converted_model_computes_what_elmo_for_many_langs_does(
     variant: dict[str, Any], tmp_path: Path
 ) -> None:
-    model = make_model(**variant)
-    convert_checkpoint(write_model(tmp_path / "source", model), tmp_path / "model")
+    model = make_many_langs(**variant)
+    convert_checkpoint(write_many_langs(tmp_path / "source", model), tmp_path / "model")
     got = run_model(tmp_path / "model", SENTENCE)
     np.testing.assert_allclose(got, evaluate(model, SENTENCE), **TOLERANCE)
 
 
 def test_lexicons_are_saved_with_the_tokenizer(tmp_path: Path) -> None:
-    convert_checkpoint(write_model(tmp_path / "source", make_model()), tmp_path / "model")
+    convert_checkpoint(write_many_langs(tmp_path / "source", make_many_langs()), tmp_path / "model")
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path / "model")
-    assert (tokenizer.char_vocab, tokenizer.word_vocab) == (CHARACTERS, WORDS)
+    assert (tokenizer.char_vocab, tokenizer.word_vocab) == (CHARACTERS, LEXICON)
     assert tokenizer.unknown == "<oov>"
 
 
 def test_words_alone_are_read(tmp_path: Path) -> None:
-    model = make_model()
-    folder = write_model(tmp_path / "source", model)
+    model = make_many_langs()
+    folder = write_many_langs(tmp_path / "source", model)
     tokens = torch.load(folder / "token_embedder.pkl", weights_only=True)
-    words = tokens["word_emb_layer.embedding.weight"]
+    vectors = tokens["word_emb_layer.embedding.weight"]
     projection = {f"projection.{name}": tokens[f"projection.{name}"] for name in ("weight", "bias")}
-    projection["projection.weight"] = projection["projection.weight"][:, : words.shape[1]]
+    projection["projection.weight"] = projection["projection.weight"][:, : vectors.shape[1]]
     torch.save(
-        {"word_emb_layer.embedding.weight": words, **projection}, folder / "token_embedder.pkl"
+        {"word_emb_layer.embedding.weight": vectors, **projection}, folder / "token_embedder.pkl"
     )
     (folder / "char.dic").unlink()
     convert_checkpoint(folder, tmp_path / "model")
 
     weights = {name: a.astype(np.float64) for name, a in model.bilm.variables.items()}
-    table = words.double().numpy() @ weights["CNN_proj/W_proj"][: words.shape[1]]
+    table = vectors.double().numpy() @ weights["CNN_proj/W_proj"][: vectors.shape[1]]
     rows = [
-        WORDS.index(word if word in WORDS else "<oov>") for word in ["<bos>", *SENTENCE, "<eos>"]
+        LEXICON.index(word if word in LEXICON else "<oov>")
+        for word in ["<bos>", *SENTENCE, "<eos>"]
     ]
     expected = run_bilm(model.bilm, weights, (table + weights["CNN_proj/b_proj"])[rows])
     np.testing.assert_allclose(run_model(tmp_path / "model", SENTENCE), expected, **TOLERANCE)
@@ -157,7 +105,7 @@ def test_words_alone_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_settings_are_found(config: str | None, place: str, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model(activation="tanh"))
+    folder = write_many_langs(tmp_path / "source", make_many_langs(activation="tanh"))
     (folder / "configs").mkdir()
     (folder / "cnn.json").rename(folder / place)
     if config is not None:
@@ -166,14 +114,14 @@ def test_settings_are_found(config: str | None, place: str, tmp_path: Path) -> N
 
 
 def test_settings_can_be_named(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model(activation="tanh"))
+    folder = write_many_langs(tmp_path / "source", make_many_langs(activation="tanh"))
     path = (folder / "cnn.json").rename(tmp_path / "cnn.json")
     conversion = convert_checkpoint(folder, tmp_path / "model", options=path)
     assert conversion.config.char_activation == "tanh"
 
 
 def test_settings_of_published_models_are_known(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     path = "/users4/conll18st/elmo/configs/cnn_50_100_512_4096_sample.json"
     (folder / "config.json").write_text(json.dumps({"config_path": path}))
     config = convert_checkpoint(folder, tmp_path / "model").config  # a warning would fail the test
@@ -183,7 +131,7 @@ def test_settings_of_published_models_are_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("config", [None, '{"config_path": "lost.json"}', "{}"])
 def test_settings_that_are_nowhere_are_guessed(config: str | None, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     (folder / "config.json").unlink()
     if config is not None:
         (folder / "config.json").write_text(config)
@@ -201,7 +149,7 @@ def test_lexicon_is_read_as_the_program_does(tmp_path: Path) -> None:
 
 
 def test_a_row_without_entry_keeps_its_place(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     lines = (folder / "word.dic").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "word.dic").write_text("".join(lines[:4] + lines[5:]), encoding="utf-8")
     convert_checkpoint(folder, tmp_path / "model")
@@ -224,7 +172,7 @@ def test_a_row_without_entry_keeps_its_place(tmp_path: Path) -> None:
     ],
 )
 def test_broken_lexicon_is_refused(line: str, error: str, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     with (folder / "char.dic").open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
     with pytest.raises(ConversionError, match=error):
@@ -233,7 +181,7 @@ def test_broken_lexicon_is_refused(line: str, error: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("name", "entry"), [("char.dic", "<bow>"), ("word.dic", "<oov>")])
 def test_lexicon_without_a_special_entry_is_refused(name: str, entry: str, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     text = (folder / name).read_text(encoding="utf-8")
     (folder / name).write_text(text.replace(entry, "something"), encoding="utf-8")
     with pytest.raises(ConversionError, match=rf"{name}: expected {entry} in it"):
@@ -241,7 +189,7 @@ def test_lexicon_without_a_special_entry_is_refused(name: str, entry: str, tmp_p
 
 
 def test_lexicon_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     (folder / "word.dic").write_bytes("Straße\t0\n".encode("latin-1"))
     with pytest.raises(ConversionError, match=r"word.dic: expected UTF-8, got"):
         convert_checkpoint(folder, tmp_path / "model")
@@ -252,21 +200,21 @@ def test_lexicon_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["encoder.pkl", "token_embedder.pkl", "char.dic", "word.dic"])
 def test_missing_file_is_named(name: str, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     (folder / name).unlink()
     with pytest.raises(ConversionError, match=rf"source: expected {name} in it, found none"):
         convert_checkpoint(folder, tmp_path / "model")
 
 
 def test_words_spelled_by_an_lstm_are_refused(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     torch.save({"char_lstm.weight_ih_l0": torch.ones(2, 2)}, folder / "token_embedder.pkl")
     with pytest.raises(ConversionError, match="spells words with an LSTM"):
         convert_checkpoint(folder, tmp_path / "model")
 
 
 def test_encoder_that_is_no_elmo_is_refused(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "source", make_model())
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
     torch.save({"encoder_0.weight_ih_l0": torch.ones(2, 2)}, folder / "encoder.pkl")
     with pytest.raises(ConversionError, match=r"expected LSTMs, with weights forward_layer_0"):
         convert_checkpoint(folder, tmp_path / "model")

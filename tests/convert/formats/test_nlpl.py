@@ -7,33 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bilm_tf import Bilm, evaluate, make_bilm, run_model, write_bilm
-from test_many_langs import make_model, write_model
+from bilm_tf import evaluate, make_bilm, run_model
+from old_checkpoints import META, make_many_langs, write_many_langs, write_nlpl
 
 from convert import ConversionError, convert_checkpoint
 from convert.formats.nlpl import open_checkpoint
 from convert.layout import Sources
 
 SENTENCE = ["the", "naïve", "bank"]
-META = {
-    "algorithm": {"name": "Embeddings from Language Models (ELMo)", "id": 9},
-    "contents": [{"filename": "model.hdf5", "format": "hdf5"}, {"filename": "options.json"}],
-    "corpus": [
-        {"description": "Norwegian Web as Corpus.", "language": "nor", "tokens": 1687000000}
-    ],
-    "creators": [{"name": "Somebody", "email": "some@body"}, {"name": "Another"}],
-    "handle": "http://vectors.nlpl.eu/repository/20/000.zip",
-}
-
-
-def write_model_of_nlpl(folder: Path, bilm: Bilm, meta: dict[str, Any] | None = None) -> Path:
-    write_bilm(folder, bilm).rename(folder / "model.hdf5")
-    (folder / "meta.json").write_text(json.dumps(META if meta is None else meta))
-    return folder
 
 
 def test_model_of_bilm_tf_is_read(tmp_path: Path) -> None:
-    source = write_model_of_nlpl(tmp_path / "source", make_bilm())
+    source = write_nlpl(tmp_path / "source", make_bilm())
     conversion = convert_checkpoint(source, tmp_path / "model")
     got = run_model(tmp_path / "model", SENTENCE)
     np.testing.assert_allclose(got, evaluate(make_bilm(), SENTENCE), atol=1e-5, rtol=0)
@@ -43,7 +28,7 @@ def test_model_of_bilm_tf_is_read(tmp_path: Path) -> None:
 
 
 def test_model_of_elmo_for_many_langs_is_read(tmp_path: Path) -> None:
-    source = write_model(tmp_path / "source", make_model())
+    source = write_many_langs(tmp_path / "source", make_many_langs())
     (source / "meta.json").write_text(json.dumps(META))
     conversion = convert_checkpoint(source, tmp_path / "model")
     assert conversion.format == "nlpl"
@@ -53,7 +38,7 @@ def test_model_of_elmo_for_many_langs_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_vocabulary_may_be_packed(is_packed: bool, tmp_path: Path) -> None:
     bilm = make_bilm(reads_words=True)
-    source = write_model_of_nlpl(tmp_path / "source", bilm)
+    source = write_nlpl(tmp_path / "source", bilm)
     if is_packed:
         vocabulary = source / "vocab.txt"
         (source / "vocab.txt.gz").write_bytes(gzip.compress(vocabulary.read_bytes()))
@@ -88,34 +73,34 @@ def test_vocabulary_may_be_packed(is_packed: bool, tmp_path: Path) -> None:
 def test_description_is_honoured(
     meta: dict[str, Any], origin: tuple[str, ...], languages: tuple[str, ...], tmp_path: Path
 ) -> None:
-    source = write_model_of_nlpl(tmp_path / "source", make_bilm(), meta)
+    source = write_nlpl(tmp_path / "source", make_bilm(), meta)
     with open_checkpoint(Sources(source)) as checkpoint:
         assert (checkpoint.origin, checkpoint.languages) == (origin, languages)
 
 
 def test_of_several_files_the_named_one_is_read(tmp_path: Path) -> None:
-    source = write_model_of_nlpl(tmp_path / "source", make_bilm())
+    source = write_nlpl(tmp_path / "source", make_bilm())
     (source / "other.hdf5").touch()
     conversion = convert_checkpoint(source, tmp_path / "model")
     assert conversion.files[0].name == "model.hdf5"
 
 
 def test_of_several_files_without_a_name_none_is_read(tmp_path: Path) -> None:
-    source = write_model_of_nlpl(tmp_path / "source", make_bilm(), {})
+    source = write_nlpl(tmp_path / "source", make_bilm(), {})
     (source / "other.hdf5").touch()
     with pytest.raises(ConversionError, match=r"one file of weights, found model.hdf5, other.hdf5"):
         convert_checkpoint(source, tmp_path / "model")
 
 
 def test_broken_description_is_refused(tmp_path: Path) -> None:
-    source = write_model_of_nlpl(tmp_path / "source", make_bilm())
+    source = write_nlpl(tmp_path / "source", make_bilm())
     (source / "meta.json").write_text("{")
     with pytest.raises(ConversionError, match=r"meta.json: expected"):
         convert_checkpoint(source, tmp_path / "model")
 
 
 def test_description_is_in_the_card(tmp_path: Path) -> None:
-    source = write_model_of_nlpl(tmp_path / "source", make_bilm())
+    source = write_nlpl(tmp_path / "source", make_bilm())
     convert_checkpoint(source, tmp_path / "model")
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
     assert "language: nb\n" in card.replace("language:\n- nb\n", "language: nb\n")

@@ -1,142 +1,65 @@
-"""Files of torch.save are read lazily; what is in them is never executed."""
+"""PyTorch programs' tensors have their names and order of gates; sizes tell most options."""
 
-import collections
-import io
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from bilm_tf import make_bilm
+from old_checkpoints import allennlp_weights
 
 from convert import ConversionError
-from convert.formats.torch_weights import read_state_dict
-
-# As PyTorch saved it before 1.6, and since.
-KINDS = {"old": False, "new": True}
-
-
-@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
-def is_zip(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-def save(path: Path, content: object, is_zip: bool = True) -> Path:
-    torch.save(content, path, _use_new_zipfile_serialization=is_zip)
-    return path
+from convert.formats.allennlp import NAMES
+from convert.formats.torch_weights import (
+    GATES,
+    NEGATED,
+    guess_options,
+    list_stored_tensors,
+    make_config,
+)
+from convert.layout import LazyTensor
 
 
-def test_tensors_are_read_by_rows(is_zip: bool, tmp_path: Path) -> None:
-    weight = torch.arange(12.0).reshape(4, 3)
-    content = {"weight": weight, "scalar": torch.tensor(2.0), "ids": torch.arange(3)}
-    tensors = read_state_dict(save(tmp_path / "x.th", content, is_zip))
-    assert {name: tensor.shape for name, tensor in tensors.items()} == {
-        "weight": (4, 3),
-        "scalar": (1,),
+def list_tensors(**variant: Any) -> dict[str, LazyTensor]:
+    return {
+        name: LazyTensor(name, tuple(tensor.shape), lambda i, j, rows=tensor: rows[i:j].numpy())
+        for name, tensor in allennlp_weights(make_bilm(**variant)).items()
     }
-    np.testing.assert_array_equal(tensors["weight"].read_rows(1, 3), weight[1:3])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_other_float_types_become_float32(dtype: torch.dtype, is_zip: bool, tmp_path: Path) -> None:
-    path = save(tmp_path / "x.th", {"weight": torch.ones(2, 2, dtype=dtype)}, is_zip)
-    assert read_state_dict(path)["weight"].read().dtype == np.float32
+def test_gates_i_f_g_o_become_i_f_o_g_and_back() -> None:
+    rows = np.array([["i"], ["f"], ["g"], ["o"]])
+    common = GATES.to_common(rows)
+    assert common[:, 0].tolist() == ["i", "f", "o", "g"]
+    np.testing.assert_array_equal(GATES.to_stored(common), rows)
 
 
-def test_state_dicts_of_modules_and_views_are_read(is_zip: bool, tmp_path: Path) -> None:
-    content = collections.OrderedDict(torch.nn.Linear(3, 2).state_dict())
-    content["transposed"] = content["weight"].T
-    tensors = read_state_dict(save(tmp_path / "x.th", content, is_zip))
-    np.testing.assert_array_equal(tensors["transposed"].read(), content["weight"].T)
+def test_gates_of_highways_change_their_sign() -> None:
+    array = np.array([1.0, -2.0])
+    np.testing.assert_array_equal(NEGATED.to_common(array), -array)
+    np.testing.assert_array_equal(NEGATED.to_stored(-array), array)
 
 
-# --- What is refused ---
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("num_highways", [0, 2])
+def test_sizes_are_read_off_the_tensors(num_layers: int, num_highways: int) -> None:
+    tensors = list_tensors(num_layers=num_layers, num_highways=num_highways)
+    options = guess_options(tensors, NAMES, Path("weights.th"))
+    bilm = make_bilm(num_layers=num_layers, num_highways=num_highways)
+    assert options["lstm"]["n_layers"] == num_layers
+    assert (options["lstm"]["dim"], options["lstm"]["projection_dim"]) == (6, 4)
+    assert options["char_cnn"]["n_highway"] == num_highways
+    assert options["char_cnn"]["filters"] == bilm.options["char_cnn"]["filters"]
 
 
-class Code:
-    """What leaves a mark when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
-        return (Path.touch, (self.mark,))
+def test_the_expected_tensors_are_those_of_the_program() -> None:
+    tensors = list_tensors()
+    options = guess_options(tensors, NAMES, Path("weights.th"))
+    stored = list_stored_tensors(make_config(options, tensors, NAMES), NAMES)
+    shapes = {item.variable: item.variable_shape for item in stored}
+    assert shapes == {name: tensor.shape for name, tensor in tensors.items()}
 
 
-def test_code_is_refused_unexecuted(is_zip: bool, tmp_path: Path) -> None:
-    path = save(tmp_path / "x.th", {"weight": Code(tmp_path / "mark")}, is_zip)
-    with pytest.raises(ConversionError, match=r"expected tensors.*no code; got: Weights only load"):
-        read_state_dict(path)
-    assert not (tmp_path / "mark").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        ([torch.ones(2)], "expected tensors by name, got list"),
-        ({1: torch.ones(2)}, "expected tensors by name, got dict"),
-        ({"a": {"b": torch.ones(2)}}, "a: expected plain numbers, got <class 'dict'>"),
-        ({"a": torch.ones(2).to_sparse()}, "a: expected plain numbers, got <class 'torch.Tensor'>"),
-        ({"a": torch.ones(2, device="meta")}, "a: expected plain numbers"),
-        ({"a": torch.ones(1).expand(1 << 40)}, "a: expected a tensor within the file"),
-    ],
-)
-def test_other_contents_are_refused(content: object, error: str, tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match=error):
-        read_state_dict(save(tmp_path / "x.th", content))
-
-
-@pytest.mark.parametrize("data", [b"", b"x", b"\x80\x02.", b"PK\x03\x04", b"\x00" * 100])
-def test_other_files_are_refused(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.th").write_bytes(data)
-    with pytest.raises(ConversionError, match=r"expected (tensors that|a file of) torch.save"):
-        read_state_dict(tmp_path / "x.th")
-
-
-def test_truncated_files_are_refused(is_zip: bool, tmp_path: Path) -> None:
-    path = save(tmp_path / "x.th", {"weight": torch.ones(100, 100)}, is_zip)
-    data = path.read_bytes()
-    for size in range(0, len(data), 997):
-        path.write_bytes(data[:size])
-        with pytest.raises(ConversionError):
-            read_state_dict(path)
-
-
-def test_packed_zips_are_refused_unread(tmp_path: Path) -> None:
-    source = save(tmp_path / "x.th", {"weight": torch.zeros(1000)})
-    with (
-        zipfile.ZipFile(source) as file,
-        zipfile.ZipFile(tmp_path / "y.th", "w", zipfile.ZIP_DEFLATED) as packed,
-    ):
-        for name in file.namelist():
-            packed.writestr(name, file.read(name))
-    with pytest.raises(ConversionError, match=r"got a zip with a packed"):
-        read_state_dict(tmp_path / "y.th")
-
-
-@pytest.mark.slow
-@settings(max_examples=3000, deadline=None)
-@given(
-    st.booleans(),
-    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4),
-)
-def test_fuzzed_files_raise_only_the_documented_error(
-    tmp_path_factory: pytest.TempPathFactory, is_zip: bool, edits: list[tuple[int, int]]
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "fuzzed.th"
-    buffer = io.BytesIO()
-    content = {"weight": torch.ones(3, 2), "bias": torch.ones(2)}
-    torch.save(content, buffer, _use_new_zipfile_serialization=is_zip)
-    data = bytearray(buffer.getvalue())
-    for position, value in edits:
-        data[position % len(data)] = value
-    path.write_bytes(data)
-    try:
-        tensors = read_state_dict(path)
-    except ConversionError:
-        return
-    for tensor in tensors.values():
-        assert tensor.read().shape == tensor.shape
+def test_tensors_without_lstms_are_refused() -> None:
+    with pytest.raises(ConversionError, match=r"weights.th: expected LSTMs, .*there are: none"):
+        guess_options({}, NAMES, Path("weights.th"))

@@ -1,0 +1,78 @@
+"""Files of `torch.save`, read without executing anything in them."""
+
+import zipfile
+from pathlib import Path
+
+import torch
+
+from convert import unpack
+from convert.layout import ConversionError, FloatArray, LazyTensor
+
+
+def read_state_dict(path: Path) -> dict[str, LazyTensor]:
+    """List the tensors of a file of `torch.save`, without executing anything in it.
+
+    Files of PyTorch 1.6 and later are mapped into memory; of older ones, all is read at once.
+
+    Raises:
+        ConversionError: If the file is broken, or holds anything but tensors by name.
+        OSError: If it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        is_zip = file.read(len(unpack.ZIP_START)) == unpack.ZIP_START
+    if is_zip:
+        _check_is_stored(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except Exception as error:  # broken bytes lead it anywhere
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConversionError(
+            f"{path}: expected tensors that torch.save wrote, and no code; got: {reason}"
+        ) from error
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ConversionError(f"{path}: expected tensors by name, got {type(content).__name__}.")
+    for name, tensor in content.items():
+        if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
+            raise ConversionError(f"{path}: {name}: expected plain numbers, got {type(tensor)}.")
+        # A broken stride can make one number look like a million.
+        if tensor.numel() * tensor.element_size() > size:
+            raise ConversionError(f"{path}: {name}: expected a tensor within the file.")
+    return {
+        name: _make_tensor(f"{path.name}: {name}", tensor)
+        for name, tensor in content.items()
+        if tensor.is_floating_point() and tensor.numel()
+    }
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's numbers are all there: not sparse, quantised, nested or left out."""
+    return (
+        tensor.layout == torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and tensor.device.type == "cpu"
+    )
+
+
+def _check_is_stored(path: Path) -> None:
+    """Check that nothing is compressed: torch never does, and would unpack any amount."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            entries = file.infolist()
+    except unpack.BROKEN as error:
+        raise ConversionError(f"{path}: expected a file of torch.save, got: {error}.") from error
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ConversionError(
+                f"{path}: expected a file of torch.save, got a zip with a packed {entry.filename}."
+            )
+
+
+def _make_tensor(source: str, tensor: torch.Tensor) -> LazyTensor:
+    rows = tensor.detach().reshape(tensor.shape or (1,))
+
+    def read_rows(start: int, stop: int) -> FloatArray:
+        return rows[start:stop].to(torch.float32).numpy()
+
+    return LazyTensor(source, tuple(rows.shape), read_rows)

@@ -1,0 +1,80 @@
+"""bilm-tf's variables are known by every name that it gave them, and arranged anew exactly."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bilm_tf import make_bilm
+
+from convert import ConversionError
+from convert.formats.bilm_options import make_config
+from convert.formats.bilm_variables import (
+    CONVOLUTION,
+    GATES,
+    TRANSPOSED,
+    gather_checkpoint,
+    list_stored_tensors,
+    standard_name,
+)
+from convert.formats.stored_tensors import Arrangement
+from convert.layout import LazyTensor
+
+STANDARD = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/W_P_0", STANDARD.format(1, 1, "W_P_0")),
+        ("RNN_1/RNN/LSTMCell/B", STANDARD.format(1, 0, "B")),  # one layer
+        ("rnn/LSTMCell/kernel", STANDARD.format(0, 0, "W_0")),  # one direction
+        (
+            "RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/projection/kernel",  # a trainer's
+            STANDARD.format(0, 1, "W_P_0"),
+        ),
+        ("RNN_0/RNN/MultiRNNCell/Cell1/rnn/lstm_cell/bias", STANDARD.format(0, 1, "B")),  # a module
+        ("CNN/W_cnn_0", "CNN/W_cnn_0"),
+        ("RNN_2/RNN/LSTMCell/B", "RNN_2/RNN/LSTMCell/B"),
+    ],
+)
+def test_variables_have_one_standard_name(name: str, expected: str) -> None:
+    assert standard_name(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "shape"),
+    [
+        (TRANSPOSED, (3, 5)),
+        (CONVOLUTION, (1, 3, 2, 5)),
+        (GATES, (3, 8)),
+        (GATES, (8,)),
+    ],
+)
+def test_arrangements_come_back(arrangement: Arrangement, shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).normal(size=shape)
+    common = arrangement.to_common(array)
+    assert common.shape == arrangement.shape(shape)
+    np.testing.assert_array_equal(arrangement.to_stored(common), array)
+
+
+def test_gates_i_j_f_o_become_i_f_o_j() -> None:
+    columns = np.repeat([["i", "j", "f", "o"]], 2, axis=0)
+    assert GATES.to_common(columns)[:, 0].tolist() == ["i", "f", "o", "j"]
+
+
+def test_the_expected_variables_are_those_of_bilm_tf() -> None:
+    bilm = make_bilm(num_highways=2)
+    stored = list(list_stored_tensors(make_config(bilm.options, char_vocab_size=262)))
+    shapes = {item.variable: item.variable_shape for item in stored}
+    assert shapes == {name: array.shape for name, array in bilm.variables.items()}
+
+
+def test_options_of_another_kind_of_input_are_refused() -> None:
+    bilm = make_bilm(reads_words=True)
+    variables = {
+        name: LazyTensor(name, array.shape, lambda start, stop, array=array: array[start:stop])
+        for name, array in bilm.variables.items()
+    }
+    error = 'w.hdf5: expected a variable char_embed, as the options have "char_cnn", found none'
+    with pytest.raises(ConversionError, match=error):
+        gather_checkpoint(make_bilm().options, variables, files=(Path("w.hdf5"),))

@@ -1,0 +1,130 @@
+"""The folder of a model is what save_pretrained writes, and says where it came from."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from bilm_tf import make_bilm, write_bilm
+from safetensors.torch import load_file, save_file
+
+from convert import ConversionError, convert_checkpoint
+from hf_elmo import ElmoModel
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty folder for the target."""
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+def test_folder_holds_model_tokenizer_and_card(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    assert [path.name for path in place.iterdir()] == ["model"]
+    names = {path.name for path in (place / "model").iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer_config.json", "README.md"}
+    config = json.loads((place / "model" / "config.json").read_text())
+    assert config["architectures"] == ["ElmoModel"]
+
+
+def test_folder_is_what_save_pretrained_writes(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    ElmoModel.from_pretrained(place / "model").save_pretrained(place / "saved")
+    texts = [(place / folder / "config.json").read_text() for folder in ("model", "saved")]
+    assert texts[0] == texts[1]
+    tensors = [load_file(place / folder / "model.safetensors") for folder in ("model", "saved")]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+
+
+def test_folder_has_the_permissions_that_the_user_gives_new_files(
+    weights: Path, place: Path
+) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "made").mkdir()
+    assert (place / "model").stat().st_mode == (place / "made").stat().st_mode
+
+
+def test_card_names_source_and_hash_and_assumes_no_licence(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    card = (place / "model" / "README.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(weights.read_bytes()).hexdigest() in card
+    assert "weights.hdf5" in card
+    assert "license:" not in card
+    assert "Not stated: ask who trained the weights" in card
+
+
+def test_card_has_the_licence_that_is_given(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model", weights_license="cc-by-nc-4.0")
+    card = (place / "model" / "README.md").read_text(encoding="utf-8")
+    assert "license: cc-by-nc-4.0" in card
+
+
+def test_folder_converts_to_folder_of_another_type(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    convert_checkpoint(place / "model", place / "half", dtype="bfloat16")
+    size = [(place / name / "model.safetensors").stat().st_size for name in ("model", "half")]
+    assert size[1] < 0.7 * size[0]
+
+
+def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    tensors = ElmoModel.from_pretrained(place / "model").state_dict()
+    named = {f"elmo.{name}": tensor for name, tensor in tensors.items()}
+    save_file({**named, "classifier.weight": torch.ones(2, 8)}, place / "model/model.safetensors")
+    result = convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
+    assert result.left_out == ("model.safetensors: classifier.weight",)
+    with h5py.File(weights) as old, h5py.File(place / "back.hdf5") as new:
+        np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+BROKEN_FOLDERS = {
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "expected model.safe"),
+    "weights cut": (
+        lambda folder: os.truncate(folder / "model.safetensors", 1000),
+        "model.safetensors: expected safetensors, got",
+    ),
+    "config wrong": (
+        lambda folder: (folder / "config.json").write_text(
+            json.dumps({"model_type": "elmo", "cell_size": "x"})
+        ),
+        "expected an ElmoConfig, got: .*cell_size",
+    ),
+    "layers without end": (
+        lambda folder: edit_config(folder, num_hidden_layers=10**9),
+        "model: expected tensors of 1000000001 layers, found 27 tensors",
+    ),
+    "sizes without end": (
+        lambda folder: edit_config(folder, projection_size=10**12, hidden_size=2 * 10**12),
+        "model: expected a (biLM of a size that can be|tensor)",
+    ),
+    "config of another": (
+        lambda folder: edit_config(folder, cell_size=7),
+        r"expected a tensor backward_lstm.layers.0.bias of shape \(28,\), found \(24,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "message"), BROKEN_FOLDERS.values(), ids=BROKEN_FOLDERS.keys())
+def test_broken_folders_are_named(edit: Any, message: str, weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    edit(place / "model")
+    with pytest.raises(ConversionError, match=message):
+        convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
+    assert [path.name for path in place.iterdir()] == ["model"]

@@ -1,0 +1,59 @@
+"""The command line says what it did, and what went wrong without a traceback."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bilm_tf import make_bilm, write_bilm
+from typer.testing import CliRunner
+
+from convert import FORMATS
+from convert.__main__ import app
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty folder for the target."""
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_command_converts_and_says_what(weights: Path, place: Path) -> None:
+    result = run(weights, place / "model", "--license", "apache-2.0")
+    assert result.exit_code == 0
+    assert "2 LSTM layers in both directions, cells 6, output 8" in result.output
+    assert f"Wrote {place / 'model'}." in result.output
+    assert "license: apache-2.0" in (place / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_command_says_what_it_would_do(weights: Path, place: Path) -> None:
+    result = run(weights, place / "model", "--dry-run")
+    assert result.exit_code == 0
+    assert "numbers" in result.output
+    assert "Nothing was written." in result.output
+
+
+def test_command_tells_mistakes_without_a_traceback(weights: Path, place: Path) -> None:
+    result = run(place / "nothing", place / "model")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: {place / 'nothing'}: expected a checkpoint, found no")
+
+
+def test_command_lists_the_formats() -> None:
+    result = run("--list-formats")
+    assert result.exit_code == 0
+    assert all(known.name in result.output for known in FORMATS)
+
+
+def test_help_teaches_with_examples() -> None:
+    result = run("--help")
+    assert "elmo-convert weights.hdf5 my-elmo" in result.output
