@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ CONSTRAINTS = dict(
     re.findall(r"^([\w.-]+)==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE)
 )
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-REQUIREMENTS = sorted({*PROJECT["project"]["dependencies"], *sum(EXTRAS.values(), [])})
+REQUIREMENTS = sorted({*PROJECT["project"]["dependencies"], *chain(*EXTRAS.values())})
 
 
 def normalize(name: str) -> str:
