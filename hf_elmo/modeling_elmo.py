@@ -225,7 +225,8 @@ class ElmoScalarMix(nn.Module):
         gamma: Initial factor.
         layer_norm: As in `mix_layers`.
         dropout: Probability for the mix, in training only.
-        is_trained: Whether weights and gamma are learned; otherwise they stay as given.
+        train_weights: Whether the weights are learned; otherwise they stay as given.
+        train_gamma: Whether gamma is learned; otherwise it stays as given.
 
     Raises:
         ValueError: If the number of weights is not the number of layers.
@@ -239,7 +240,8 @@ class ElmoScalarMix(nn.Module):
         gamma: float = 1.0,
         layer_norm: str = "none",
         dropout: float = 0.0,
-        is_trained: bool = True,
+        train_weights: bool = True,
+        train_gamma: bool = True,
     ) -> None:
         super().__init__()
         self.initial_weights = [0.0] * num_layers if weights is None else list(weights)
@@ -247,8 +249,8 @@ class ElmoScalarMix(nn.Module):
         if len(self.initial_weights) != num_layers:
             raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
         self.layer_norm = layer_norm
-        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=is_trained)
-        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=is_trained)
+        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=train_weights)
+        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=train_gamma)
         self.dropout = nn.Dropout(dropout)
 
     def set_initial_values(self) -> None:
@@ -279,8 +281,9 @@ class ElmoScalarMix(nn.Module):
         """Sum the squares of the weights: the paper's `||w||^2`, to be scaled by its lambda.
 
         Added to a task's loss, it keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
+        A layer that is left out, with a weight of minus infinity, counts as 0.
         """
-        return self.weights.square().sum()
+        return self.weights.where(self.weights.isfinite(), 0.0).square().sum()
 
 
 def mix_layers(
@@ -333,10 +336,14 @@ class ElmoModel(ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
-        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+        self.post_init()
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; what is trained forgets the words it knew."""
+        """Set the mode; while none of its weights is trained, a biLM stays in evaluation mode.
+
+        Dropout in what does not learn would be noise. What is trained forgets the words it knew.
+        """
+        mode = mode and any(parameter.requires_grad for parameter in self.parameters())
         if mode:
             self.word_cache.clear()
         return super().train(mode)
@@ -528,10 +535,9 @@ class ElmoModel(ElmoPreTrainedModel):
     def _mix(self, hidden_states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
         """Mix the layers as the configuration says."""
         config = self.config
-        weights = config.mix_weights or [0.0] * config.num_mixed_layers
         return mix_layers(
             torch.stack(hidden_states),
-            torch.tensor(weights, device=mask.device),
+            torch.tensor(config.initial_mix_weights, device=mask.device),
             config.mix_gamma,
             layer_norm=config.mix_layer_norm,
             mask=mask,

@@ -208,6 +208,11 @@ def test_mix_is_a_softmax_weighted_sum() -> None:
     assert mix.penalty().item() == 2.0
 
 
+def test_frozen_models_stay_in_evaluation_mode(tiny_model: ElmoModel) -> None:
+    assert tiny_model.train().forward_lstm.training
+    assert not tiny_model.requires_grad_(False).train().forward_lstm.training
+
+
 def test_mix_refuses_another_number_of_layers() -> None:
     with pytest.raises(ValueError, match="Expected 3 layers to mix, got 2"):
         ElmoScalarMix(3)(torch.zeros(2, 1, 1, 4))

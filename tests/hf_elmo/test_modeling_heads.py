@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from hf_elmo import (
     ElmoConfig,
+    ElmoFeatures,
     ElmoForPreTraining,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
@@ -131,7 +132,7 @@ def test_token_classifier_reads_its_own_mix(tiny_config: ElmoConfig) -> None:
     with torch.no_grad():
         out = model(*batch)
         layers = torch.stack(model.elmo(*batch, output_hidden_states=True).hidden_states)
-    mix = model.scalar_mixes[0]
+    mix = model.features.scalar_mixes[0]
     weights = mix.weights.softmax(0)
     mixed = mix.gamma * (weights[:, None, None, None] * layers).sum(0)
     assert_close(out.logits, mixed @ model.classifier.weight.T + model.classifier.bias)
@@ -157,7 +158,7 @@ def test_sentences_are_pooled_over_their_words(
     ids, mask = make_batch(tiny_config, SENTENCES, side)
     with torch.no_grad():
         logits = model(ids, mask).logits
-        mixed, _ = model._mix(ids, mask)
+        mixed = model.features(model.elmo, ids, mask)[0][0]
     for row, words in enumerate(SENTENCES):
         x = mixed[row][mask[row].bool()]
         pooled = torch.zeros(16)
@@ -209,10 +210,10 @@ def test_several_mixes_stand_side_by_side(
 ) -> None:
     model = make_classifier(head, tiny_config, num_scalar_mixes=2)
     batch = make_batch(tiny_config, SENTENCES)
-    mixed, outputs = model._mix(*batch)
-    for mix, part in zip(model.scalar_mixes, mixed.chunk(2, -1), strict=True):
+    mixes, outputs = model.features(model.elmo, *batch)
+    for mix, part in zip(model.features.scalar_mixes, mixes, strict=True):
         assert_close(part, mix(outputs.hidden_states))
-    assert (mixed[..., :16] - mixed[..., 16:]).abs().max() > 0.1
+    assert (mixes[0] - mixes[1]).abs().max() > 0.1
     assert model(*batch).logits.shape[-1] == 3
 
 
@@ -228,14 +229,14 @@ def test_bilm_is_frozen_by_default(
     ids, mask = make_batch(tiny_config, SENTENCES)
     model.train()
     assert not model.elmo.training
-    assert model.dropout.training
+    assert model.features.training
     model(ids, mask).logits.sum().backward()
     trained = {name for name, value in model.named_parameters() if value.grad is not None}
     assert trained == {
         "classifier.weight",
         "classifier.bias",
-        "scalar_mixes.0.weights",
-        "scalar_mixes.0.gamma",
+        "features.scalar_mixes.0.weights",
+        "features.scalar_mixes.0.gamma",
     }
     assert {name for name, value in model.named_parameters() if value.requires_grad} == trained
 
@@ -285,17 +286,21 @@ def test_classifiers_start_from_the_configured_mix(
 ) -> None:
     changes = {"mix_weights": [1.0, 0.0, -1.0], "mix_gamma": 2.0}
     model = head(ElmoConfig(**{**tiny_config.to_dict(), **changes}))
-    assert model.scalar_mixes[0].weights.tolist() == [1.0, 0.0, -1.0]
-    assert model.scalar_mixes[0].gamma.tolist() == [2.0]
+    mix = model.features.scalar_mixes[0]
+    assert mix.weights.tolist() == [1.0, 0.0, -1.0]
+    assert mix.gamma.tolist() == [2.0]
 
 
 def test_gradient_checkpointing_changes_no_gradient_of_a_head(tiny_config: ElmoConfig) -> None:
     gradients = []
     for checkpointing in (False, True):
         model = make_classifier(
-            ElmoForTokenClassification, tiny_config, freeze_bilm=False, dropout=0.0
+            ElmoForTokenClassification,
+            tiny_config,
+            freeze_bilm=False,
+            dropout=0.0,
+            classifier_dropout=0.0,
         )
-        model.dropout.p = 0.0
         if checkpointing:
             model.activation_checkpointing_enable()
         model.train()(*make_batch(tiny_config, SENTENCES)).logits.sum().backward()
@@ -377,3 +382,59 @@ def test_a_frozen_bilm_keeps_no_graph(
     model(*make_batch(tiny_config, SENTENCES))
     assert modes == [not freeze_bilm]
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+def test_squares_of_the_mix_are_added_to_the_loss(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    batch = make_batch(tiny_config, SENTENCES)
+    labels = torch.ones((5, 6) if head is ElmoForTokenClassification else 5, dtype=torch.long)
+    losses = []
+    for mix_l2 in (0.0, 0.5):
+        model = make_classifier(head, tiny_config, num_scalar_mixes=2, mix_l2=mix_l2)
+        losses.append(model(*batch, labels=labels).loss)
+    squares = sum(mix.weights.square().sum() for mix in model.features.scalar_mixes)
+    assert_close(losses[1], losses[0] + 0.5 * squares)
+    half = model(*batch, labels=labels, num_items_in_batch=2 * labels.numel()).loss
+    assert_close(half, losses[1] / 2)  # so that what two calls add up to has the squares once
+
+
+@pytest.mark.parametrize(("mix_layers", "number"), [("top", 2), ("words", 0)])
+def test_one_layer_alone_can_be_mixed(
+    tiny_config: ElmoConfig, mix_layers: str, number: int
+) -> None:
+    changes = {"mix_layers": mix_layers, "mix_l2": 1.0, "mix_gamma": 2.0}
+    config = ElmoConfig(**{**tiny_config.to_dict(), **changes})
+    model = ElmoForTokenClassification(config).eval()
+    (mixed,), outputs = model.features(model.elmo, *make_batch(config, SENTENCES))
+    assert_close(mixed, 2 * outputs.hidden_states[number], rtol=0, atol=0)
+    assert_close(outputs.elmo, mixed, rtol=0, atol=0)
+    (mixed.square().sum() + model.features.penalty()).backward()
+    mix = model.features.scalar_mixes[0]
+    assert mix.weights.grad.tolist() == [0, 0, 0]
+    assert mix.gamma.grad.abs() > 0
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+def test_a_mix_can_be_left_as_it_is(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = head(ElmoConfig(**{**tiny_config.to_dict(), "train_mix": False}))
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert trained == {"classifier.weight", "classifier.bias"}
+
+
+def test_layers_that_are_there_already_are_mixed_alike(tiny_config: ElmoConfig) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config, mix_layer_norm="sentence")
+    batch = make_batch(tiny_config, SENTENCES)
+    mixes, outputs = model.features(model.elmo, *batch)
+    layers = torch.stack(outputs.hidden_states)
+    assert_close(model.features.mix(layers, batch[1]), mixes, rtol=0, atol=0)
+
+
+def test_features_drop_out_their_mixes_in_training_alone(tiny_config: ElmoConfig) -> None:
+    features = ElmoFeatures(tiny_config, num_mixes=1, dropout=0.5)
+    layers = torch.ones(3, 5, 6, 16)
+    assert_close(features.eval().mix(layers)[0], layers[0])
+    assert set(features.train().mix(layers)[0].flatten().tolist()) == {0.0, 2.0}
