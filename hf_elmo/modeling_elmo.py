@@ -13,7 +13,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
-from .lstm import ElmoLstm, ElmoLstmStack, run_stacks
+from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
 from .lstm_products import Quantization, pack_int8_weight
 from .packing import lay_out, pack_words
 from .word_cache import WordCache, encode_distinct
@@ -30,8 +30,8 @@ class ElmoState(NamedTuple):
     `(layers, batch, cell_size)`.
     """
 
-    forward: tuple[Tensor, Tensor]
-    backward: tuple[Tensor, Tensor] | None
+    forward: State
+    backward: State | None
 
 
 class StatefulOutput(ModelOutput):
@@ -438,20 +438,46 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         if state is None:
             state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
-        if state.backward is None:
-            (outputs,) = run_stacks(
-                [self.forward_lstm], [packed], batch_sizes, [state.forward], [False]
-            )
-            return [packed, *outputs[0]], ElmoState(outputs[1], None)
-        forward, backward = run_stacks(
-            [self.forward_lstm, self.backward_lstm],
-            [packed, packed],
-            batch_sizes,
-            [state.forward, state.backward],
-            [False, True],
+        inputs = (packed, packed if self.config.bidirectional else None)
+        directions = self.run_lstms(inputs, batch_sizes, state)
+        layers = [[packed, *outputs] for outputs, _ in directions]
+        forward, *backward = [new for _, new in directions]
+        return (
+            [torch.cat(layer, dim=-1) for layer in zip(*layers, strict=True)],
+            ElmoState(forward, backward[0] if backward else None),
         )
-        pairs = [(packed, packed), *zip(forward[0], backward[0], strict=True)]
-        return [torch.cat(pair, dim=-1) for pair in pairs], ElmoState(forward[1], backward[1])
+
+    def run_lstms(
+        self,
+        inputs: tuple[Tensor | None, Tensor | None],
+        batch_sizes: list[int],
+        states: tuple[State | None, State | None],
+        *,
+        reverse: bool = True,
+    ) -> list[tuple[list[Tensor], State]]:
+        """Run the LSTMs of both directions, each over an input of its own, or of one alone.
+
+        Args:
+            inputs: What the forward and what the backward direction reads, shape
+                `(steps, projection_size)`, packed as for `run_bilm`; None = it is not run.
+            batch_sizes: Number of sentences that reach each time step.
+            states: The state of each, as in an `ElmoState`.
+            reverse: Whether the backward direction runs from the last time step to the first. If
+                not, its input stands in the order in which it is read.
+
+        Returns:
+            For each direction that is run, its layers, `num_hidden_layers` tensors of shape
+            `(steps, projection_size)`, and its new state.
+        """
+        runs = [
+            (getattr(self, name), packed, state, reverse and name == "backward_lstm")
+            for name, packed, state in zip(
+                ("forward_lstm", "backward_lstm"), inputs, states, strict=True
+            )
+            if packed is not None
+        ]
+        stacks, vectors, initial, reverses = zip(*runs, strict=True)
+        return run_stacks(stacks, vectors, batch_sizes, initial, reverses)
 
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
         """Make the state before a first step, in the dtype and on the device of `like`."""

@@ -351,3 +351,25 @@ def test_a_state_of_one_direction_is_refused(tiny_model: ElmoModel) -> None:
     state = tiny_model(ids, mask).state._replace(backward=None)
     with pytest.raises(ValueError, match="Expected a state with a backward direction"):
         tiny_model(ids, mask, state=state)
+
+
+def test_one_direction_runs_alone_as_it_does_beside_the_other(tiny_model: ElmoModel) -> None:
+    packed, sizes = torch.randn(5, 8), [2, 2, 1]
+    state = tiny_model.zero_state(2, packed)
+    with torch.no_grad():
+        layers, new = tiny_model.run_bilm(packed, sizes)
+        ((forward, _),) = tiny_model.run_lstms((packed, None), sizes, state)
+        ((backward, end),) = tiny_model.run_lstms((None, packed), sizes, state)
+    assert_close(torch.cat([forward[-1], backward[-1]], -1), layers[-1], rtol=0, atol=0)
+    assert_close(end, new.backward, rtol=0, atol=0)
+
+
+def test_directions_read_inputs_of_their_own(tiny_model: ElmoModel) -> None:
+    inputs, sizes = (torch.randn(6, 8), torch.randn(6, 8)), [2, 2, 2]
+    state = tiny_model.zero_state(2, inputs[0])
+    with torch.no_grad():
+        both = tiny_model.run_lstms(inputs, sizes, state, reverse=False)
+        turned = inputs[1].view(3, 2, 8).flip(0).flatten(0, 1)
+        ((backward, end),) = tiny_model.run_lstms((None, turned), sizes, state)
+    assert_close(both[1][0][-1].view(3, 2, 8).flip(0).flatten(0, 1), backward[-1])
+    assert_close(both[1][1], end)
