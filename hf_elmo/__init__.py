@@ -14,6 +14,7 @@ from .loading import ElmoPreTrainedModel
 from .model_card import make_model_card
 from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoScalarMix, ElmoState
 from .modeling_heads import (
+    ElmoFeatures,
     ElmoForPreTraining,
     ElmoForPreTrainingOutput,
     ElmoForSequenceClassification,
@@ -24,6 +25,7 @@ from .tokenization_elmo import ElmoTokenizer
 
 __all__ = [
     "ElmoConfig",
+    "ElmoFeatures",
     "ElmoForPreTraining",
     "ElmoForPreTrainingOutput",
     "ElmoForSequenceClassification",

@@ -1,5 +1,6 @@
 """The configuration of a biLM: its sizes, its vocabularies' special ids, its mix."""
 
+import math
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -59,6 +60,9 @@ class ElmoConfig(PreTrainedConfig):
         mix_gamma: Factor of that mix.
         mix_layer_norm: Normalise each layer before it is mixed: not, over the words of each
             sentence, or over the whole batch as bilm-tf and AllenNLP do.
+        mix_layers: Layers that are mixed: all, the top LSTM layer alone, or the word vectors alone.
+        mix_l2: The paper's lambda: heads add `mix_l2 * ||w||^2` of each of their mixes to the loss.
+        train_mix: Whether heads learn the weights and gamma of their mixes.
         dropout: Probability for the inputs of LSTM layers and of the softmax, in training only.
         num_scalar_mixes: Mixes that a classifier learns over the one biLM, side by side.
         classifier_dropout: Probability for the input of classifiers, in training only.
@@ -103,6 +107,9 @@ class ElmoConfig(PreTrainedConfig):
     mix_weights: list[float] | None = None
     mix_gamma: float = 1.0
     mix_layer_norm: Literal["none", "sentence", "batch"] = "none"
+    mix_layers: Literal["all", "top", "words"] = "all"
+    mix_l2: float = 0.0
+    train_mix: bool = True
 
     dropout: float = 0.1
     num_scalar_mixes: int = 1
@@ -128,6 +135,15 @@ class ElmoConfig(PreTrainedConfig):
     def num_mixed_layers(self) -> int:
         """Layers that a scalar mix sums: the word vectors and each LSTM layer."""
         return self.num_hidden_layers + 1
+
+    @property
+    def initial_mix_weights(self) -> list[float]:
+        """The mix before the softmax, a number a layer: zeros by default, which is their mean."""
+        weights = self.mix_weights or [0.0] * self.num_mixed_layers
+        if self.mix_layers == "all":
+            return list(weights)
+        kept = 0 if self.mix_layers == "words" else self.num_hidden_layers
+        return [weight if i == kept else -math.inf for i, weight in enumerate(weights)]
 
     def validate_elmo_sizes(self) -> None:
         """Check that every width and count is in its range."""
@@ -213,3 +229,5 @@ class ElmoConfig(PreTrainedConfig):
                 f"Expected {self.num_mixed_layers} mix_weights (the word vectors and each LSTM "
                 f"layer), got {len(self.mix_weights)}."
             )
+        if self.mix_l2 < 0:
+            raise ValueError(f"Expected mix_l2 of at least 0, got {self.mix_l2}.")

@@ -25,7 +25,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
     _supports_context_parallel = False
-    _freezes_bilm = False  # whether `freeze_bilm` of the configuration means this class
     push_to_hub = push_with_card  # type: ignore[assignment]  # the base class takes anything
 
     @torch.no_grad()
@@ -98,9 +97,14 @@ class ElmoPreTrainedModel(PreTrainedModel):
             hub_options.setdefault("repo_id", card.resolve().parent.name)
             self.push_to_hub(**hub_options, token=kwargs.get("token"))
 
+    def post_init(self) -> None:
+        """Draw the initial values, and freeze the biLM if that is wanted."""
+        super().post_init()  # type: ignore[no-untyped-call]  # transformers' own
+        self._freeze_bilm()
+
     def _freeze_bilm(self) -> None:
-        """Leave the biLM's weights untrained, if this class does and the configuration says so."""
-        if self._freezes_bilm and self.config.freeze_bilm:
+        """Leave the biLM's weights untrained in heads over its features, if so configured."""
+        if hasattr(self, "features") and self.config.freeze_bilm:
             self.base_model.requires_grad_(False)
 
 

@@ -13,7 +13,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
-from .lstm import ElmoLstm, ElmoLstmStack, run_stacks
+from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
 from .lstm_products import Quantization, pack_int8_weight
 from .packing import lay_out, pack_words
 from .word_cache import WordCache, encode_distinct
@@ -30,8 +30,8 @@ class ElmoState(NamedTuple):
     `(layers, batch, cell_size)`.
     """
 
-    forward: tuple[Tensor, Tensor]
-    backward: tuple[Tensor, Tensor] | None
+    forward: State
+    backward: State | None
 
 
 class StatefulOutput(ModelOutput):
@@ -225,7 +225,8 @@ class ElmoScalarMix(nn.Module):
         gamma: Initial factor.
         layer_norm: As in `mix_layers`.
         dropout: Probability for the mix, in training only.
-        is_trained: Whether weights and gamma are learned; otherwise they stay as given.
+        train_weights: Whether the weights are learned; otherwise they stay as given.
+        train_gamma: Whether gamma is learned; otherwise it stays as given.
 
     Raises:
         ValueError: If the number of weights is not the number of layers.
@@ -239,7 +240,8 @@ class ElmoScalarMix(nn.Module):
         gamma: float = 1.0,
         layer_norm: str = "none",
         dropout: float = 0.0,
-        is_trained: bool = True,
+        train_weights: bool = True,
+        train_gamma: bool = True,
     ) -> None:
         super().__init__()
         self.initial_weights = [0.0] * num_layers if weights is None else list(weights)
@@ -247,8 +249,8 @@ class ElmoScalarMix(nn.Module):
         if len(self.initial_weights) != num_layers:
             raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
         self.layer_norm = layer_norm
-        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=is_trained)
-        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=is_trained)
+        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=train_weights)
+        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=train_gamma)
         self.dropout = nn.Dropout(dropout)
 
     def set_initial_values(self) -> None:
@@ -279,8 +281,9 @@ class ElmoScalarMix(nn.Module):
         """Sum the squares of the weights: the paper's `||w||^2`, to be scaled by its lambda.
 
         Added to a task's loss, it keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
+        A layer that is left out, with a weight of minus infinity, counts as 0.
         """
-        return self.weights.square().sum()
+        return self.weights.where(self.weights.isfinite(), 0.0).square().sum()
 
 
 def mix_layers(
@@ -333,10 +336,14 @@ class ElmoModel(ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
-        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+        self.post_init()
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; what is trained forgets the words it knew."""
+        """Set the mode; while none of its weights is trained, a biLM stays in evaluation mode.
+
+        Dropout in what does not learn would be noise. What is trained forgets the words it knew.
+        """
+        mode = mode and any(parameter.requires_grad for parameter in self.parameters())
         if mode:
             self.word_cache.clear()
         return super().train(mode)
@@ -431,20 +438,46 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         if state is None:
             state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
-        if state.backward is None:
-            (outputs,) = run_stacks(
-                [self.forward_lstm], [packed], batch_sizes, [state.forward], [False]
-            )
-            return [packed, *outputs[0]], ElmoState(outputs[1], None)
-        forward, backward = run_stacks(
-            [self.forward_lstm, self.backward_lstm],
-            [packed, packed],
-            batch_sizes,
-            [state.forward, state.backward],
-            [False, True],
+        inputs = (packed, packed if self.config.bidirectional else None)
+        directions = self.run_lstms(inputs, batch_sizes, state)
+        layers = [[packed, *outputs] for outputs, _ in directions]
+        forward, *backward = [new for _, new in directions]
+        return (
+            [torch.cat(layer, dim=-1) for layer in zip(*layers, strict=True)],
+            ElmoState(forward, backward[0] if backward else None),
         )
-        pairs = [(packed, packed), *zip(forward[0], backward[0], strict=True)]
-        return [torch.cat(pair, dim=-1) for pair in pairs], ElmoState(forward[1], backward[1])
+
+    def run_lstms(
+        self,
+        inputs: tuple[Tensor | None, Tensor | None],
+        batch_sizes: list[int],
+        states: tuple[State | None, State | None],
+        *,
+        reverse: bool = True,
+    ) -> list[tuple[list[Tensor], State]]:
+        """Run the LSTMs of both directions, each over an input of its own, or of one alone.
+
+        Args:
+            inputs: What the forward and what the backward direction reads, shape
+                `(steps, projection_size)`, packed as for `run_bilm`; None = it is not run.
+            batch_sizes: Number of sentences that reach each time step.
+            states: The state of each, as in an `ElmoState`.
+            reverse: Whether the backward direction runs from the last time step to the first. If
+                not, its input stands in the order in which it is read.
+
+        Returns:
+            For each direction that is run, its layers, `num_hidden_layers` tensors of shape
+            `(steps, projection_size)`, and its new state.
+        """
+        runs = [
+            (getattr(self, name), packed, state, reverse and name == "backward_lstm")
+            for name, packed, state in zip(
+                ("forward_lstm", "backward_lstm"), inputs, states, strict=True
+            )
+            if packed is not None
+        ]
+        stacks, vectors, initial, reverses = zip(*runs, strict=True)
+        return run_stacks(stacks, vectors, batch_sizes, initial, reverses)
 
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
         """Make the state before a first step, in the dtype and on the device of `like`."""
@@ -528,10 +561,9 @@ class ElmoModel(ElmoPreTrainedModel):
     def _mix(self, hidden_states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
         """Mix the layers as the configuration says."""
         config = self.config
-        weights = config.mix_weights or [0.0] * config.num_mixed_layers
         return mix_layers(
             torch.stack(hidden_states),
-            torch.tensor(weights, device=mask.device),
+            torch.tensor(config.initial_mix_weights, device=mask.device),
             config.mix_gamma,
             layer_norm=config.mix_layer_norm,
             mask=mask,

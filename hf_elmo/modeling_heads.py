@@ -1,7 +1,8 @@
 """Heads over the biLM: the language model, labels for words, labels for sentences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -62,7 +63,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             )
         self.elmo = ElmoModel(config)
         self.softmax = nn.Linear(config.projection_size, config.vocab_size)
-        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
+        self.post_init()
 
     def set_initial_values(self) -> None:
         """Draw the weights of the softmax."""
@@ -163,72 +164,126 @@ def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, .
     return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)
 
 
-class _ElmoClassifier(ElmoPreTrainedModel):
-    """What the classifiers share: a biLM, the task's own mixes of its layers, a linear layer.
+class ElmoFeatures(nn.Module):
+    """What a task reads of a biLM: mixes of its layers (Peters et al. 2018, 3.2 and 3.3).
 
-    While no weight of the biLM is trained, it stays in evaluation mode (no dropout) and keeps no
-    graph, whatever is done to the rest.
+    A head holds the biLM as `elmo` and this as `features`. A biLM of which no weight is trained
+    keeps no graph. With peft, `modules_to_save=["features"]` trains the mixes beside adapters.
+
+    Args:
+        config: Its mix is the initial one, learned or not.
+        num_mixes: Mixes side by side; None = as configured (`num_scalar_mixes`).
+        dropout: Probability for each mix, in training only; None = as configured
+            (`classifier_dropout`).
+
+    Attributes:
+        output_size: Width of all mixes side by side.
+    """
+
+    def __init__(
+        self, config: ElmoConfig, *, num_mixes: int | None = None, dropout: float | None = None
+    ) -> None:
+        super().__init__()
+        num_mixes = config.num_scalar_mixes if num_mixes is None else num_mixes
+        self.mix_l2 = config.mix_l2
+        self.output_size = num_mixes * cast(int, config.hidden_size)
+        self.scalar_mixes = nn.ModuleList(
+            ElmoScalarMix(
+                config.num_mixed_layers,
+                weights=config.initial_mix_weights,
+                gamma=config.mix_gamma,
+                layer_norm=config.mix_layer_norm,
+                dropout=config.classifier_dropout if dropout is None else dropout,
+                train_weights=config.train_mix,
+                train_gamma=config.train_mix,
+            )
+            for _ in range(num_mixes)
+        )
+
+    def forward(
+        self,
+        elmo: ElmoModel,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        state: ElmoState | None = None,
+    ) -> tuple[list[Tensor], ElmoModelOutput]:
+        """Run the biLM and mix its layers.
+
+        Args:
+            elmo: The biLM.
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            state: As for `ElmoModel`.
+
+        Returns:
+            Each mix, shape `(batch, tokens, hidden_size)`; and what the biLM returns, with all
+            layers.
+
+        Raises:
+            ValueError: As `ElmoModel`.
+        """
+        is_trained = any(parameter.requires_grad for parameter in elmo.parameters())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
+            outputs: ElmoModelOutput = elmo(
+                input_ids,
+                attention_mask,
+                word_input_ids,
+                state=state,
+                output_hidden_states=True,
+                return_dict=True,
+            )
+        layers = cast(tuple[Tensor, ...], outputs.hidden_states)
+        return self.mix(layers, outputs.attention_mask), outputs
+
+    def mix(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        """Mix layers that are there already.
+
+        Args:
+            layers: Shape `(layers, batch, tokens, hidden_size)`, or a sequence of them.
+            mask: 1 where a row is a word, shape `(batch, tokens)`; used by layer norm.
+
+        Returns:
+            Each mix, shape `(batch, tokens, hidden_size)`.
+        """
+        return [mix(layers, mask) for mix in self.scalar_mixes]
+
+    def penalty(self) -> Tensor:
+        """Return what a loss needs to keep the mixes near the mean: `mix_l2 * sum ||w||^2`."""
+        mixes = cast(Sequence[ElmoScalarMix], self.scalar_mixes)
+        return self.mix_l2 * torch.stack([mix.penalty() for mix in mixes]).sum()
+
+
+def _share(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
+    """Return the part of a batch's labels that this call has, where a batch is several calls."""
+    if num_items_in_batch is None:
+        return 1.0
+    return (labels != IGNORED_LABEL).sum() / num_items_in_batch
+
+
+def _select_layers(
+    outputs: ElmoModelOutput, is_wanted: bool | None, config: ElmoConfig
+) -> tuple[Tensor, ...] | None:
+    """Return the biLM's layers, if wanted by the call or else by the configuration."""
+    is_wanted = config.output_hidden_states if is_wanted is None else is_wanted
+    return outputs.hidden_states if is_wanted else None
+
+
+class ElmoForTokenClassification(ElmoPreTrainedModel):
+    """A label for every word: linear over the task's mixes (tagging, named entities).
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`.
     """
 
     accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
-    _freezes_bilm = True
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config)
         self.elmo = ElmoModel(config)
-        self.scalar_mixes = nn.ModuleList(
-            ElmoScalarMix(
-                config.num_mixed_layers,
-                weights=config.mix_weights,
-                gamma=config.mix_gamma,
-                layer_norm=config.mix_layer_norm,
-            )
-            for _ in range(config.num_scalar_mixes)
-        )
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        width = config.num_scalar_mixes * cast(int, config.hidden_size)
-        self.classifier = nn.Linear(width, cast(int, config.num_labels))
-        self.post_init()  # type: ignore[no-untyped-call]  # transformers' own
-        self._freeze_bilm()
-
-    @property
-    def is_bilm_frozen(self) -> bool:
-        """Whether no weight of the biLM is trained."""
-        return not any(parameter.requires_grad for parameter in self.elmo.parameters())
-
-    def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode; a frozen biLM stays in evaluation mode."""
-        super().train(mode)
-        if self.is_bilm_frozen:
-            self.elmo.train(False)
-        return self
-
-    def _mix(self, *inputs: Tensor | ElmoState | None) -> tuple[Tensor, ElmoModelOutput]:
-        """Run the biLM; put each mix of its layers side by side.
-
-        Args:
-            *inputs: The first arguments of `ElmoModel`, up to the state.
-
-        Returns:
-            Shape `(batch, tokens, num_scalar_mixes * hidden_size)`, and what the biLM returns.
-        """
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_bilm_frozen):
-            outputs = self.elmo(*inputs, output_hidden_states=True, return_dict=True)
-        mixes = [mix(outputs.hidden_states, outputs.attention_mask) for mix in self.scalar_mixes]
-        return torch.cat(mixes, dim=-1), outputs
-
-    def _select(self, outputs: ElmoModelOutput, is_wanted: bool | None) -> Any:
-        """Return the biLM's layers, if wanted by the call or else by the configuration."""
-        if is_wanted is None:
-            is_wanted = self.config.output_hidden_states
-        return outputs.hidden_states if is_wanted else None
-
-
-class ElmoForTokenClassification(_ElmoClassifier):
-    """A label for every word: linear over the task's mix (tagging, named entities).
-
-    The biLM is not trained unless the configuration says `freeze_bilm=False`.
-    """
+        self.features = ElmoFeatures(config)
+        self.classifier = nn.Linear(self.features.output_size, cast(int, config.num_labels))
+        self.post_init()
 
     @can_return_tuple
     def forward(
@@ -262,22 +317,33 @@ class ElmoForTokenClassification(_ElmoClassifier):
         Raises:
             ValueError: As `ElmoModel`.
         """
-        mixed, outputs = self._mix(input_ids, attention_mask, word_input_ids, state)
-        logits = self.classifier(self.dropout(mixed))
+        mixes, outputs = self.features(self.elmo, input_ids, attention_mask, word_input_ids, state)
+        logits = self.classifier(torch.cat(mixes, dim=-1))
         loss = None
         if labels is not None:
             loss = self.loss_function(
                 logits, labels, self.config, num_items_in_batch=num_items_in_batch
             )
-        hidden_states = self._select(outputs, output_hidden_states)
+            loss = loss + self.features.penalty() * _share(labels, num_items_in_batch)
+        hidden_states = _select_layers(outputs, output_hidden_states, self.config)
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
 
 
-class ElmoForSequenceClassification(_ElmoClassifier):
+class ElmoForSequenceClassification(ElmoPreTrainedModel):
     """Labels or numbers for every sentence: linear over the mean or maximum of the task's mix.
 
     The biLM is not trained unless the configuration says `freeze_bilm=False`.
     """
+
+    accepts_loss_kwargs = True  # as of the other classifier
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+        self.features = ElmoFeatures(config, dropout=0.0)  # it is for what is pooled
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(self.features.output_size, cast(int, config.num_labels))
+        self.post_init()
 
     @can_return_tuple
     def forward(
@@ -315,15 +381,15 @@ class ElmoForSequenceClassification(_ElmoClassifier):
         Raises:
             ValueError: As `ElmoModel`.
         """
-        mixed, outputs = self._mix(input_ids, attention_mask, word_input_ids, state)
+        mixes, outputs = self.features(self.elmo, input_ids, attention_mask, word_input_ids, state)
         mask = cast(Tensor, outputs.attention_mask).bool()
-        logits = self.classifier(self.dropout(_pool(mixed, mask, self.config.classifier_pooling)))
+        pooled = _pool(torch.cat(mixes, dim=-1), mask, self.config.classifier_pooling)
+        logits = self.classifier(self.dropout(pooled))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels, logits, self.config)  # a mean over the labels
-            if num_items_in_batch is not None:
-                loss = loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
-        hidden_states = self._select(outputs, output_hidden_states)
+            loss = (loss + self.features.penalty()) * _share(labels, num_items_in_batch)
+        hidden_states = _select_layers(outputs, output_hidden_states, self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.lstm import State, run_stacks
+from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel, ElmoState, mix_layers
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
@@ -307,8 +307,7 @@ class _Runner:
             windows.append(Window(start, stop, backward))
             if backward is not None and start > whole.start:
                 packed, sizes, _ = self._pack(batch, start, stop)
-                stack = self.model.backward_lstm
-                ((_, backward),) = run_stacks([stack], [packed], sizes, [backward], [True])
+                ((_, backward),) = self.model.run_lstms((None, packed), sizes, (None, backward))
         return windows
 
     def _cut(self, batch: list[Sequence[str]], whole: Window) -> list[int]:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hf_elmo.lstm import State, run_stacks
+from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
@@ -92,23 +92,15 @@ class WindowedLanguageModel(nn.Module):
         window, batch = forward_inputs.shape
         words = bilm.encode_words(input_ids, word_input_ids)
         table = torch.cat([bilm.encode_boundaries(), words])
-        state = self._zero_state(batch) if self.state is None else self.state
-        stacks, states, inputs = [bilm.forward_lstm], [state.forward], [forward_inputs]
-        if state.backward is not None:
-            stacks.append(bilm.backward_lstm)
-            states.append(state.backward)
-            inputs.append(backward_inputs)
-        vectors = [F.embedding(places.flatten(), table) for places in inputs]
-        outputs = run_stacks(stacks, vectors, [batch] * window, states, [False] * len(stacks))
+        state = (
+            bilm.zero_state(batch, self.model.softmax.weight) if self.state is None else self.state
+        )
+        forward = F.embedding(forward_inputs.flatten(), table)
+        backward = F.embedding(backward_inputs.flatten(), table) if state.backward else None
+        outputs = bilm.run_lstms((forward, backward), [batch] * window, state, reverse=False)
         new_states = [_detach(new) for _, new in outputs]
         self.state = ElmoState(new_states[0], new_states[1] if len(new_states) > 1 else None)
         return [layers[-1].view(window, batch, -1) for layers, _ in outputs]
-
-    def _zero_state(self, batch: int) -> ElmoState:
-        config, weight = self.model.config, self.model.softmax.weight
-        h = weight.new_zeros(config.num_hidden_layers, batch, config.projection_size)
-        c = weight.new_zeros(config.num_hidden_layers, batch, config.cell_size)
-        return ElmoState((h, c), (h, c) if config.bidirectional else None)
 
     def _losses(self, hidden: Tensor, targets: Tensor, direction: int) -> Tensor:
         hidden = F.dropout(hidden, self.model.config.dropout, self.training)

@@ -96,11 +96,12 @@ def test_accumulated_gradients_are_those_of_one_batch(
     tiny_config: ElmoConfig, tmp_path: Path, head: type[ElmoPreTrainedModel]
 ) -> None:
     states, losses = [], []
+    config = ElmoConfig(**{**tiny_config.to_dict(), "mix_l2": 0.1, "mix_weights": [1.0, 0.0, -1.0]})
     for options in (
         {"per_device_train_batch_size": 4},
         {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2},
     ):
-        model = make_model(head, tiny_config)
+        model = make_model(head, config)
         trainer = make_trainer(model, tmp_path, max_steps=1, **options)
         trainer.train()
         states.append(model.state_dict())

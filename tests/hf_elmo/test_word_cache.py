@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from batches import make_ids
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -17,17 +18,9 @@ from hf_elmo.word_cache import ENTRY_BYTES, WordCache
 WEIGHTS = "as they are"
 
 
-def make_ids(words: list[str]) -> Tensor:
-    ids = torch.full((len(words), 50), 261)
-    for row, word in enumerate(words):
-        cells = [259, *(byte + 1 for byte in word.encode()), 260]
-        ids[row, : len(cells)] = torch.tensor(cells)
-    return ids
-
-
 def encode(model: ElmoModel, words: list[str]) -> Tensor:
     with torch.inference_mode():
-        return model.encode_words(make_ids(words), None)
+        return model.encode_words(make_ids(model.config, words), None)
 
 
 def compute(keys: list[bytes]) -> Tensor:
@@ -102,7 +95,7 @@ def round_off(model: ElmoModel) -> None:
 def train(model: ElmoModel) -> None:
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    model.encode_words(make_ids(["a"]), None).sum().backward()
+    model.encode_words(make_ids(model.config, ["a"]), None).sum().backward()
     optimizer.step()
     model.eval()
 
@@ -122,7 +115,7 @@ def test_changed_weights_give_changed_vectors(
 
 def test_gradients_flow_past_the_cache(tiny_model: ElmoModel) -> None:
     encode(tiny_model, ["a"])
-    vectors = tiny_model.encode_words(make_ids(["a"]), None)
+    vectors = tiny_model.encode_words(make_ids(tiny_model.config, ["a"]), None)
     vectors.sum().backward()
     assert tiny_model.token_encoder.projection.weight.grad is not None
 
@@ -151,7 +144,7 @@ def test_what_is_cached_does_not_depend_on_gradients_being_on(tiny_model: ElmoMo
 def test_a_frozen_model_uses_the_cache_with_gradients_on(tiny_model: ElmoModel) -> None:
     tiny_model.requires_grad_(False)
     for _ in range(2):
-        tiny_model.encode_words(make_ids(["a"]), None)
+        tiny_model.encode_words(make_ids(tiny_model.config, ["a"]), None)
     assert tiny_model.word_cache.hits == 1
 
 
@@ -163,7 +156,7 @@ def test_nothing_is_kept_of_weights_in_training(tiny_model: ElmoModel) -> None:
 def test_cached_vectors_can_enter_a_graph(tiny_model: ElmoModel) -> None:
     encode(tiny_model, ["a"])
     with torch.no_grad():
-        vectors = tiny_model.encode_words(make_ids(["a", "b"]), None)
+        vectors = tiny_model.encode_words(make_ids(tiny_model.config, ["a", "b"]), None)
     assert tiny_model.word_cache.hits == 1
     torch.nn.Linear(8, 1)(vectors).sum().backward()
 
