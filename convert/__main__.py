@@ -1,4 +1,4 @@
-"""The command line: `python -m convert SOURCE TARGET`, also installed as `elmo-convert`."""
+"""The command line: `elmo-convert SOURCE TARGET`."""
 
 import signal
 import sys
@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from convert.conversion import FORMATS, Conversion, convert_checkpoint
-from convert.layout import NUMBER_SIZES, ConversionError
+from convert.layout import NUMBER_SIZES
+from hf_elmo.command_errors import report_errors
 
 EXAMPLES = """
 Convert an old ELMo checkpoint to a folder for from_pretrained, or back.
 
-What SOURCE is, is found out; --list-formats lists what is known. TARGET appears whole or not at
-all, and nothing else is touched.
+The format of SOURCE is detected; --list-formats lists those that are known. TARGET appears whole
+or not at all, and nothing else is touched.
 
 Examples:
 
@@ -51,6 +52,7 @@ def _list_formats(is_asked: bool) -> None:
 
 
 @app.command(help=EXAMPLES)
+@report_errors
 def main(
     source: Annotated[
         Path, typer.Argument(help="Checkpoint: file, folder, archive, or name on the Hub.")
@@ -106,27 +108,23 @@ def main(
 ) -> None:
     """Convert a checkpoint."""
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        conversion = convert_checkpoint(
-            source,
-            target,
-            to=to,
-            options=options,
-            vocabulary=vocabulary,
-            softmax=softmax,
-            token_embeddings=token_embeddings,
-            dtype=dtype,
-            weights_license=weights_license,
-            verify=verify,
-            sentences=sentences,
-            force=force,
-            dry_run=dry_run,
-            push=push,
-            progress=sys.stderr.isatty(),
-        )
-    except (ConversionError, OSError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
+    conversion = convert_checkpoint(
+        source,
+        target,
+        to=to,
+        options=options,
+        vocabulary=vocabulary,
+        softmax=softmax,
+        token_embeddings=token_embeddings,
+        dtype=dtype,
+        weights_license=weights_license,
+        verify=verify,
+        sentences=sentences,
+        force=force,
+        dry_run=dry_run,
+        push=push,
+        progress=sys.stderr.isatty(),
+    )
     typer.echo(describe(conversion, dtype))
     typer.echo("Nothing was written." if dry_run else f"Wrote {target}.")
     if conversion.url is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hf_elmo import ElmoConfig
+from hf_elmo.safetensors_header import DTYPES
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -176,7 +177,7 @@ class WriteSettings:
     provenance: Provenance
 
 
-NUMBER_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes, by dtype
+NUMBER_SIZES = {name: DTYPES[name][1] for name in ("float32", "float16", "bfloat16")}  # bytes
 
 
 def _cannot_open(sources: Sources) -> AbstractContextManager[Checkpoint]:

@@ -88,7 +88,11 @@ def _search(
             f"{path}: is a file of no format that is known here (see --list-formats)."
         )
     if len(archives) == MAX_NESTING:
-        raise ConversionError(f"{path}: expected at most {MAX_NESTING} archives in one another.")
+        names = " in ".join(archive.name for archive in (path, *reversed(archives)))
+        raise ConversionError(
+            f"{path}: expected at most {MAX_NESTING} archives in one another, got {names}. "
+            "Unpack it yourself and convert what is in it."
+        )
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()), path.name)
     folder.mkdir()
     unpack(path, folder)

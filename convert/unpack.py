@@ -4,14 +4,14 @@ import bz2
 import errno
 import gzip
 import lzma
-import stat
+import shutil
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BufferedIOBase
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, cast
 
 from convert.layout import ConversionError
@@ -21,6 +21,7 @@ OPENERS: dict[bytes, Callable[[Path], BufferedIOBase]] = {  # by the first bytes
     b"\x1f\x8b": gzip.GzipFile,
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ\x00": lzma.LZMAFile,
+    b"": lambda path: path.open("rb"),
 }
 # Weights hardly shrink, text to a fourth; a bomb grows to a thousandfold.
 MAX_GROWTH = 20
@@ -29,6 +30,8 @@ MAX_FILES = 10_000
 MAX_HEADER_SIZE = 1 << 20  # of a name in a tar
 COPY_SIZE = 1 << 20
 
+# Numbers of the operating system's errors that the names in an archive cause.
+NAME_ERRORS = (errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
 # What the modules above raise for broken archives.
 BROKEN = (
     EOFError,
@@ -51,7 +54,7 @@ def is_archive(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         start = file.read(tarfile.BLOCKSIZE)
-    return start.startswith((ZIP_START, *OPENERS)) or _is_tar(start)
+    return start.startswith((ZIP_START, *filter(None, OPENERS))) or _is_tar(start)
 
 
 def _is_tar(start: bytes) -> bool:
@@ -71,77 +74,63 @@ def unpack(path: Path, folder: Path) -> None:
         folder: Where to; nothing is written outside it.
 
     Raises:
-        ConversionError: If it is broken, encrypted, a bomb, or holds links, devices or names that
-            lead out of the folder.
+        ConversionError: If it is broken, encrypted, a bomb, or a tar with links, devices or names
+            that lead out of the folder.
         OSError: If a file cannot be read or written.
     """
+    bound = max(ALWAYS_ALLOWED_SIZE, MAX_GROWTH * path.stat().st_size)
     try:
-        for name, stream in _list_files(path):
-            place = folder / _check_name(path, name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("xb") as file:
-                while block := stream.read(COPY_SIZE):
-                    file.write(block)
+        with path.open("rb") as file:
+            start = file.read(tarfile.BLOCKSIZE)
+        if start.startswith(ZIP_START):
+            _unpack_zip(path, folder, bound)
+            return
+        opener = next(OPENERS[magic] for magic in OPENERS if start.startswith(magic))
+        with opener(path) as file:
+            is_tar = _is_tar(file.read(tarfile.BLOCKSIZE))
+        with opener(path) as file:
+            stream = cast(IO[bytes], _Bounded(file, path, bound))  # only its read is called
+            if is_tar:
+                _unpack_tar(path, stream, folder, bound)
+            else:
+                with (folder / path.stem).open("xb") as target:
+                    shutil.copyfileobj(stream, target, COPY_SIZE)
     except ConversionError:
         raise
     except BROKEN as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL, errno.EEXIST):
+        if isinstance(error, OSError) and error.errno not in (None, *NAME_ERRORS):
             raise  # no space left, no permission, ...
         raise ConversionError(f"{path}: expected a whole archive, got: {error}") from error
 
 
 class _Bounded:
-    """A stream that may give only so many bytes."""
+    """A stream of which only so many bytes may be read."""
 
-    def __init__(self, stream: IO[bytes] | BufferedIOBase, path: Path, left: int) -> None:
-        self.stream, self.path, self.left = stream, path, left
+    def __init__(self, stream: IO[bytes] | BufferedIOBase, path: Path, bound: int) -> None:
+        self.stream, self.path, self.left = stream, path, bound
 
     def read(self, size: int = COPY_SIZE) -> bytes:
         block = self.stream.read(size)
         self.left -= len(block)
         if self.left < 0:
-            raise ConversionError(
-                f"{self.path}: expected an archive that grows at most {MAX_GROWTH}-fold, got more. "
-                "If you trust it, unpack it yourself and convert what is in it."
-            )
+            raise _too_large(self.path)
         return block
 
 
-def _list_files(path: Path) -> Iterator[tuple[str, _Bounded]]:
-    """Open the files of an archive, one after the other."""
-    left = max(ALWAYS_ALLOWED_SIZE, MAX_GROWTH * path.stat().st_size)
-    with path.open("rb") as raw:
-        start = raw.read(tarfile.BLOCKSIZE)
-    if start.startswith(ZIP_START):
-        yield from _list_zip(path, left)
-        return
-    opener = next((OPENERS[magic] for magic in OPENERS if start.startswith(magic)), _open_plain)
-    with opener(path) as file:
-        is_tar = _is_tar(file.read(tarfile.BLOCKSIZE))
-    with opener(path) as file:
-        if is_tar:
-            yield from _list_tar(path, _Bounded(file, path, left))
-        else:
-            yield path.stem, _Bounded(file, path, left)
+def _too_large(path: Path) -> ConversionError:
+    return ConversionError(
+        f"{path}: expected an archive of at most {MAX_FILES:,} files that grows at most "
+        f"{MAX_GROWTH}-fold, got more. If you trust it, unpack it yourself and convert what is in "
+        "it."
+    )
 
 
-def _open_plain(path: Path) -> BufferedIOBase:
-    return path.open("rb")
-
-
-def _list_zip(path: Path, left: int) -> Iterator[tuple[str, _Bounded]]:
+def _unpack_zip(path: Path, folder: Path, bound: int) -> None:
     with zipfile.ZipFile(path) as archive:
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-        if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > left:
-            raise ConversionError(
-                f"{path}: expected an archive of at most {MAX_FILES:,} files and {left:,} bytes, "
-                f"got {len(entries):,} and {sum(entry.file_size for entry in entries):,}."
-            )
-        for entry in entries:
-            if stat.S_ISLNK(entry.external_attr >> 16):
-                raise _no_file(path, entry.filename)
-            with archive.open(entry) as file:
-                yield entry.filename, _Bounded(file, path, entry.file_size)
+        entries = archive.infolist()
+        if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > bound:
+            raise _too_large(path)
+        archive.extractall(folder)  # never outside it, and links become plain files
 
 
 class _TarInfo(tarfile.TarInfo):
@@ -155,31 +144,15 @@ class _TarInfo(tarfile.TarInfo):
         return member
 
 
-def _list_tar(path: Path, stream: _Bounded) -> Iterator[tuple[str, _Bounded]]:
-    left, readable = stream.left, cast(IO[bytes], stream)  # only its read is called
-    with tarfile.open(fileobj=readable, mode="r|", tarinfo=_TarInfo) as archive:
+def _unpack_tar(path: Path, stream: IO[bytes], folder: Path, bound: int) -> None:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
         for number, member in enumerate(archive):
-            if number == MAX_FILES:
-                raise ConversionError(f"{path}: expected at most {MAX_FILES:,} files in it.")
-            if member.isdir():
-                continue
-            file = archive.extractfile(member) if member.isreg() else None
-            if file is None:
-                raise _no_file(path, member.name)
-            yield member.name, _Bounded(file, path, left)  # more than in the archive, if sparse
-
-
-def _no_file(path: Path, name: str) -> ConversionError:
-    return ConversionError(
-        f"{path}: expected files and folders in it, got a link or device: {name[:80]!r}."
-    )
-
-
-def _check_name(path: Path, name: str) -> PurePosixPath:
-    place = PurePosixPath(name)
-    if place.is_absolute() or ".." in place.parts or set(name) & set("\\:\0") or not place.parts:
-        raise ConversionError(
-            f"{path}: expected names of files within it, got one that leads elsewhere: "
-            f"{name[:80]!r}."
-        )
-    return place
+            if not (member.isreg() or member.isdir()):  # links have led past the filter before
+                raise ConversionError(
+                    f"{path}: expected files and folders in it, got a link or device: "
+                    f"{member.name[:80]!r}."
+                )
+            bound -= member.size  # more than in the archive, if sparse
+            if number == MAX_FILES or bound < 0:
+                raise _too_large(path)
+            archive.extract(member, folder, filter="data")

@@ -14,7 +14,7 @@ from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 
 # Of all published models.
-DEFAULT_MAX_CHARACTERS = 50
+DEFAULT_MAX_CHARACTERS = ElmoConfig.max_characters_per_token
 DEFAULT_ACTIVATION = "relu"
 DEFAULT_CLIP = 3
 

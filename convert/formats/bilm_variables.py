@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from convert.formats.bilm_options import make_config
-from convert.formats.bilm_vocabulary import (
-    SENTENCE_END,
-    SENTENCE_START,
-    UNKNOWN,
-    read_vocabulary,
-)
+from convert.formats.bilm_vocabulary import read_vocabulary
 from convert.formats.stored_tensors import (
     PLAIN,
     TABLE,
@@ -24,6 +19,7 @@ from convert.formats.stored_tensors import (
 from convert.layout import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
+from hf_elmo.language_model.vocabulary import SENTENCE_END, SENTENCE_START, SPECIAL_WORDS
 
 # A cell is named by whether it is alone in its direction and its direction alone in the model:
 # RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, RNN_0/RNN/LSTMCell/W_0, rnn/LSTMCell/kernel; in
@@ -198,7 +194,7 @@ def gather_checkpoint(
 
 def _word_values(table: LazyTensor, words: tuple[str, ...]) -> dict[str, Any]:
     rows = {word: row for row, word in enumerate(words, start=1)}  # of equal ones, the last
-    missing = [word for word in (SENTENCE_START, SENTENCE_END, UNKNOWN) if word not in rows]
+    missing = [word for word in SPECIAL_WORDS if word not in rows]
     if missing:
         raise ConversionError(
             f"{table.source}: expected {', '.join(missing)} in the vocabulary of this biLM, which "

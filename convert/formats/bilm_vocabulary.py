@@ -5,7 +5,6 @@ from pathlib import Path
 
 from convert.layout import ConversionError
 
-SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 SKIPPED_LINE = "!!!MAXTERMID"  # bilm/data.py, Vocabulary: a line that is no word
 
 

@@ -2,11 +2,9 @@
 
 import copy
 import json
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +26,12 @@ from convert.layout import (
     WriteSettings,
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
+from hf_elmo.language_model.vocabulary import VOCABULARY_NAME
 from hf_elmo.loading import BILM_PREFIXES
+from hf_elmo.safetensors_header import make_header
 
 WEIGHTS = "model.safetensors"
-TARGET_WORDS, MIXES = "target_vocab.txt", "scalar_mixes.json"
+MIXES = "scalar_mixes.json"
 TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
     "characters",
     "sentence_start",
@@ -40,8 +40,6 @@ TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
     "map_boundary_words",
     "word_pattern",
 )
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-SAFETENSORS_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 def recognises(path: Path) -> bool:
@@ -72,8 +70,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     if not path.is_file():
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
     target_words = None
-    if config.vocab_size and (folder / TARGET_WORDS).is_file():
-        target_words = read_vocabulary(folder / TARGET_WORDS, config.vocab_size, "the softmax")
+    if config.vocab_size and (folder / VOCABULARY_NAME).is_file():
+        target_words = read_vocabulary(folder / VOCABULARY_NAME, config.vocab_size, "the softmax")
     try:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
@@ -162,7 +160,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         raise ConversionError(f"The vocabulary does not fit the model: {error}") from error
     tokenizer.save_pretrained(path)
     if checkpoint.target_words is not None:
-        write_vocabulary(path / TARGET_WORDS, checkpoint.target_words)
+        write_vocabulary(path / VOCABULARY_NAME, checkpoint.target_words)
     if checkpoint.mixes:
         mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
         (path / MIXES).write_text(json.dumps(mixes, indent=2) + "\n", encoding="utf-8")
@@ -192,29 +190,17 @@ def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:
     """Write tensors one after the other, so that never more than a few rows are in memory.
 
-    The format: 8 bytes for the length of a JSON header, the header, the numbers
-    (https://huggingface.co/docs/safetensors#format).
-
     Raises:
         ConversionError: If a number is too large for the type.
     """
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    offset = 0
-    for name, tensor in tensors.items():
-        end = offset + prod(tensor.shape) * DTYPES[dtype].itemsize
-        header[name] = {
-            "dtype": SAFETENSORS_DTYPES[dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    shapes = {name: (dtype, tensor.shape) for name, tensor in tensors.items()}
+    header, _ = make_header(shapes, {"format": "pt"})
+    number_type = getattr(torch, dtype)
     with path.open("xb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(header)
         for tensor in tensors.values():
             for block in tensor.blocks():
-                rows = torch.from_numpy(np.ascontiguousarray(block)).to(DTYPES[dtype])
+                rows = torch.from_numpy(np.ascontiguousarray(block)).to(number_type)
                 if dtype != "float32" and not rows.isfinite().all():
                     raise ConversionError(f"{tensor.source}: has numbers too large for {dtype}.")
                 file.write(rows.reshape(-1).view(torch.uint8).numpy().data)

@@ -141,7 +141,10 @@ def read_lexicon(path: Path, num_rows: int) -> dict[str, int]:
         ConversionError: If it is broken, or names other rows than its table has.
     """
     if path.stat().st_size > MAX_LEXICON_SIZE:
-        raise ConversionError(f"{path}: expected a lexicon of at most {MAX_LEXICON_SIZE} bytes.")
+        raise ConversionError(
+            f"{path}: expected a lexicon of at most {MAX_LEXICON_SIZE:,} bytes, got "
+            f"{path.stat().st_size:,}."
+        )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:

@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
-from convert.formats.crc32c import crc32c
 from convert.layout import ConversionError, FloatArray, LazyTensor
 
 MAGIC = 0xDB4775248B80FB57
@@ -126,7 +126,7 @@ def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
     if end + TRAILER_SIZE > len(data):
         raise _broken("a block lies outside the file")
     compression, checksum = struct.unpack_from("<BI", data, end)
-    _check_sum("a block", checksum, crc32c([data[offset : end + 1]], size + 1))
+    _check_sum("a block", checksum, google_crc32c.value(data[offset : end + 1]))
     if compression:
         kind = "Snappy" if compression == SNAPPY else f"method {compression}"
         raise ConversionError(
@@ -245,7 +245,7 @@ def _make_variable(shards: list[Path], entry: _Entry) -> LazyTensor:
 
     @cache
     def check() -> None:
-        _check_sum(source, entry.checksum, crc32c(_read_bytes(path, entry.offset, size), size))
+        _check_sum(source, entry.checksum, _sum_bytes(path, entry.offset, size))
 
     def read_rows(start: int, stop: int) -> FloatArray:
         check()
@@ -257,8 +257,10 @@ def _make_variable(shards: list[Path], entry: _Entry) -> LazyTensor:
     return LazyTensor(source, entry.shape, read_rows)
 
 
-def _read_bytes(path: Path, offset: int, size: int) -> Iterator[bytes]:
+def _sum_bytes(path: Path, offset: int, size: int) -> int:
+    crc = 0
     with path.open("rb") as file:
         file.seek(offset)
         for start in range(0, size, READ_SIZE):
-            yield file.read(min(READ_SIZE, size - start))
+            crc = google_crc32c.extend(crc, file.read(min(READ_SIZE, size - start)))
+    return crc

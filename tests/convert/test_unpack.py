@@ -97,17 +97,23 @@ def test_other_files_are_no_archives(data: bytes, tmp_path: Path) -> None:
 # --- What is refused ---
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil", "C:evil", ".", "a/.."]
-)
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:evil", "."])
 @pytest.mark.parametrize("write", [write_zip, write_tar])
-def test_names_that_lead_elsewhere_are_refused(
+def test_names_that_lead_elsewhere_lead_nowhere(
     write: Callable[..., Path], name: str, tmp_path: Path, folder: Path
 ) -> None:
     path = write(tmp_path / "packed", {"good": b"x", name: b"y"})
-    with pytest.raises(ConversionError, match=r"expected names of files within it, got"):
+    with contextlib.suppress(ConversionError):
         unpack(path, folder)
-    assert {path.name for path in tmp_path.rglob("*")} <= {"packed", "inside", "folder", "good"}
+    outside = {path for path in tmp_path.rglob("*") if folder not in (path, *path.parents)}
+    assert outside == {path, folder.parent}
+    assert not Path("/evil").exists()
+
+
+def test_names_that_lead_out_of_a_tar_are_refused(tmp_path: Path, folder: Path) -> None:
+    path = write_tar(tmp_path / "packed", {"../evil": b"y"})
+    with pytest.raises(ConversionError, match=r"packed: .* '\.\./evil' .*outside the destination"):
+        unpack(path, folder)
 
 
 @pytest.mark.parametrize(
@@ -123,13 +129,14 @@ def test_links_and_devices_in_tars_are_refused(kind: bytes, tmp_path: Path, fold
     assert not list(folder.iterdir())
 
 
-def test_links_in_zips_are_refused(tmp_path: Path, folder: Path) -> None:
+def test_links_in_zips_become_plain_files(tmp_path: Path, folder: Path) -> None:
     entry = zipfile.ZipInfo("weights.th")
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "packed", "w") as file:
         file.writestr(entry, "/etc/passwd")
-    with pytest.raises(ConversionError, match=r"got a link or device: 'weights.th'"):
-        unpack(tmp_path / "packed", folder)
+    unpack(tmp_path / "packed", folder)
+    assert not (folder / "weights.th").is_symlink()
+    assert (folder / "weights.th").read_text() == "/etc/passwd"
 
 
 @pytest.fixture
@@ -152,9 +159,7 @@ def test_bombs_are_refused_before_they_fill_the_disk(
         path.write_bytes(gzip.compress(bomb["a"]))
     else:
         path.write_bytes(sparse_tar(10**12))
-    with pytest.raises(
-        ConversionError, match=r"expected an archive (that grows at most|of at most)"
-    ):
+    with pytest.raises(ConversionError, match=r"expected an archive .* that grows at most"):
         unpack(path, folder)
     assert sum(len(data) for data in read_files(folder).values()) < 2 * unpack_module.COPY_SIZE
 
@@ -195,18 +200,16 @@ def test_truncated_archives_are_refused(packed: Path, folder: Path) -> None:
         unpack(packed, folder)
 
 
-def test_a_name_that_comes_twice_is_refused(tmp_path: Path, folder: Path) -> None:
-    with tarfile.open(tmp_path / "packed", "w") as file:
-        for _ in range(2):
-            file.addfile(tarfile.TarInfo("a"))
-    with pytest.raises(ConversionError, match=r"expected a whole archive, got: .*File exists"):
-        unpack(tmp_path / "packed", folder)
+def test_a_name_that_is_file_and_folder_is_refused(tmp_path: Path, folder: Path) -> None:
+    path = write_tar(tmp_path / "packed", {"a": b"x", "a/b": b"y"})
+    with pytest.raises(ConversionError, match=r"expected a whole archive, got: .*Not a directory"):
+        unpack(path, folder)
 
 
 def test_a_full_disk_is_no_broken_archive(packed: Path, folder: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     with (
-        mock.patch.object(Path, "mkdir", side_effect=full),
+        mock.patch("os.makedirs", side_effect=full),
         pytest.raises(OSError, match="No space"),
     ):
         unpack(packed, folder)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from bilm_tf import WORDS, Bilm
-
-from convert.formats.crc32c import crc32c
 
 
 def varint(value: int) -> bytes:
@@ -29,7 +28,7 @@ def message(*fields: tuple[int, int | bytes]) -> bytes:
 
 
 def masked_sum(data: bytes) -> bytes:
-    value = crc32c([data], len(data))
+    value = google_crc32c.value(data)
     return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 

@@ -195,6 +195,14 @@ def test_lexicon_in_another_encoding_is_refused(tmp_path: Path) -> None:
         convert_checkpoint(folder, tmp_path / "model")
 
 
+def test_lexicon_beyond_all_bounds_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "word.dic").open("wb") as file:
+        file.truncate(1 << 30)  # a hole
+    error = "word.dic: expected a lexicon of at most 268,435,456 bytes, got 1,073,741,824"
+    with pytest.raises(ConversionError, match=error):
+        read_lexicon(tmp_path / "word.dic", 4)
+
+
 # --- What is refused ---
 
 
