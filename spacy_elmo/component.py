@@ -281,6 +281,15 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         """
         self.source.take_step(sgd)
 
+    def use_params(self, params: dict[tuple[int, str], Any]) -> Iterator[None]:
+        """Put an optimiser's averages in the place of the weights, after a step that waits.
+
+        `nlp.use_params` takes a bare iterator, which yields once.
+        """
+        self.source.finish_batch()
+        with self.model.use_params(params):
+            yield
+
     # spaCy calls these for the components that come after this one.
 
     @property

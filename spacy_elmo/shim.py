@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cas
 import srsly
 import torch
 from thinc.api import Optimizer, Shim, get_torch_default_device, torch2xp, xp2torch
+from torch import Tensor
+from torch.nn import Parameter
 
 if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transformers must not come too
     from hf_elmo import ElmoModel, ElmoTokenizer
@@ -181,7 +183,7 @@ class ElmoShim(Shim):
             if parameter.grad is not None:
                 value, gradient = (torch2xp(x) for x in (parameter.data, parameter.grad))
                 value, _ = optimizer((self.id, name), cast(Any, value), cast(Any, gradient))
-                parameter.data = xp2torch(value, device=parameter.device)
+                _set_values(parameter, xp2torch(value, device=parameter.device))
                 parameter.grad = None
 
     @contextmanager
@@ -191,12 +193,22 @@ class ElmoShim(Shim):
         others = {name: params[self.id, name] for name in parameters if (self.id, name) in params}
         own = {name: parameters[name].data for name in others}
         for name, value in others.items():
-            parameters[name].data = xp2torch(value, device=parameters[name].device)
+            _set_values(parameters[name], xp2torch(value, device=parameters[name].device))
         try:
             yield
         finally:
             for name, value in own.items():
-                parameters[name].data = value
+                _set_values(parameters[name], value)
+
+
+def _set_values(parameter: Parameter, values: Tensor) -> None:
+    """Give a parameter other values, perhaps in the same memory, so that PyTorch knows of it.
+
+    What is kept of the old ones (vectors of words, weights laid out anew for the LSTMs) goes by
+    the parameter's version, which thinc's optimisers, writing with NumPy, leave as it was.
+    """
+    parameter.data = values
+    torch.autograd.graph.increment_version(parameter)
 
 
 @contextmanager

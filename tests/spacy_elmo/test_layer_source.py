@@ -224,6 +224,44 @@ def test_learned_averages_can_be_put_in(
     torch.testing.assert_close(copy_weights(elmo), before, rtol=0, atol=0)
 
 
+def test_vectors_are_those_of_the_weights_after_each_step(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    for _ in range(5):
+        nlp.update(examples, sgd=SGD(0.1), annotates=["elmo"])
+        live = nlp("The bank").tensor
+        reloaded = spacy.blank("en", config=nlp.config).from_bytes(nlp.to_bytes())
+        assert_allclose(live, reloaded("The bank").tensor, **CLOSE)
+
+
+def test_vectors_are_those_of_averages_that_change_where_they_are(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo(frozen=False)
+    shim = get_shim(elmo.model)
+    shim.load()
+    average = np.zeros_like(copy_weights(elmo).numpy())
+    tensors = []
+    for value in (0.0, 0.5):
+        average[:] = value
+        with nlp.use_params({(shim.id, "token_encoder.projection.weight"): average}):
+            tensors.append(nlp("The bank").tensor)
+    assert np.abs(tensors[0] - tensors[1]).max() > 0.01
+
+
+def test_waiting_step_is_taken_before_averages_are_put_in(nlp: Language, add_elmo: AddElmo) -> None:
+    elmo = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    before = copy_weights(elmo)
+    nlp.update(examples, sgd=SGD(0.1))
+    with nlp.use_params({(0, "of another model"): np.zeros(1)}):
+        assert not torch.equal(copy_weights(elmo), before)
+
+
 # Predictions
 
 
