@@ -5,14 +5,18 @@ import glob
 import gzip
 import lzma
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
+
+InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 
 # Given a source of chance, yields all sentences of a text in a shuffled order; given None, in the
 # text's own. A sentence is its words.
 Text: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
+NUM_CONLLU_COLUMNS = 10
 OPEN_FILES = 8  # files that a shuffled pass reads from at once
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
@@ -139,3 +143,82 @@ def shuffle(lines: Iterable[str], rng: random.Random) -> Iterator[str]:
         buffer[place] = line
     rng.shuffle(buffer)
     yield from buffer
+
+
+def read_sentences(
+    stream: Iterable[bytes], input_format: InputFormat, pipeline: str = "en"
+) -> Iterator[list[str]]:
+    """Read the sentences of a text.
+
+    Args:
+        stream: Lines, each with its end.
+        input_format: As in `Settings`.
+        pipeline: spaCy language or pipeline that cuts raw text.
+
+    Returns:
+        An iterator of sentences. An empty line of `"text"` is an empty sentence.
+
+    Raises:
+        ValueError: If a line is not UTF-8, or not what the format asks for.
+    """
+    lines = _decode(stream)
+    if input_format == "conllu":
+        return _read_conllu(lines)
+    if input_format == "raw":
+        return _read_raw(lines, pipeline)
+    return (line.split() for line in lines)
+
+
+def _decode(stream: Iterable[bytes]) -> Iterator[str]:
+    for number, line in enumerate(stream, start=1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"Line {number} is not UTF-8: byte {line[error.start]:#04x} in column "
+                f"{error.start + 1}. Convert the text first, as with iconv -f latin1 -t utf-8."
+            ) from error
+        yield text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _read_conllu(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Read the forms of the syntactic words: no ranges (3-4), no empty nodes (3.1)."""
+    words: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#"):
+            continue
+        columns = line.rstrip("\r\n").split("\t")
+        if not line.strip():
+            if words:
+                yield words
+            words = []
+        elif len(columns) != NUM_CONLLU_COLUMNS:
+            raise ValueError(
+                f"Line {number} is not CoNLL-U: expected {NUM_CONLLU_COLUMNS} columns between "
+                f"tabs, got {len(columns)}."
+            )
+        elif columns[0].isdigit():
+            words.append(columns[1])
+    if words:
+        yield words
+
+
+def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
+    """Cut each line into sentences and words with spaCy; white space is no word."""
+    import spacy
+
+    if spacy.util.is_package(pipeline) or Path(pipeline).exists():
+        nlp = spacy.load(pipeline)
+    else:
+        try:
+            nlp = spacy.blank(pipeline)
+        except ImportError as error:
+            raise ValueError(
+                f"Expected a spaCy language or pipeline, got {pipeline!r}. To install one, see "
+                "python -m spacy download."
+            ) from error
+        nlp.add_pipe("sentencizer")
+        nlp.max_length = sys.maxsize  # the bound is for parsers
+    for doc in nlp.pipe(text for text in map(str.strip, lines) if text):
+        for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
+            yield [token.text for token in sentence if not token.is_space]

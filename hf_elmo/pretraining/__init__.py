@@ -1,1 +1,1 @@
-"""Pretraining of a biLM: streams of text, losses, training, evaluation."""
+"""Pretraining of a biLM: a model to train, and the training loop."""

@@ -13,16 +13,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import typer
-from hf_elmo.windows.losses import draw_log_uniform, log_expected_count
-from hf_elmo.windows.models import PRESETS
-from hf_elmo.windows.streams import SentenceStream, WindowCollator, WindowStream
-from hf_elmo.windows.vocabulary import TargetVocabulary
-from hf_elmo.windows.windows import WindowedLanguageModel
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.corpus.sentences import Text
+from hf_elmo.language_model import windows as windows_module
+from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
+from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.lstm import lstm_step
+from hf_elmo.pretraining.models import PRESETS
 
 VOCABULARY_SIZE = 18_879
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -65,8 +66,8 @@ def main(
 
     def train_plainly(batch: dict[str, Tensor]) -> None:
         with (
-            patch.object(windows, "run_stacks", run_plainly),
-            patch.object(windows, "sampled_softmax_losses", sample_plainly),
+            patch.object(windows_module, "run_stacks", run_plainly),
+            patch.object(windows_module, "sampled_softmax_losses", sample_plainly),
         ):
             plain.train(batch)
 

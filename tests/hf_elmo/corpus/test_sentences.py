@@ -4,11 +4,12 @@ import lzma
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hf_elmo.corpus import sentences as text_module
-from hf_elmo.corpus.sentences import read_dataset, read_files, shuffle
+from hf_elmo.corpus.sentences import read_dataset, read_files, read_sentences, shuffle
 
 
 def write(folder: Path, **files: list[str]) -> list[str]:
@@ -119,3 +120,50 @@ def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     path.write_bytes("naïve\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"Expected UTF-8 text in .*latin\.txt, got: .*iconv"):
         list(read_files([path])(None))
+
+
+@pytest.mark.parametrize(
+    ("lines", "input_format", "message"),
+    [
+        ([b"good\n", b"na\xefve\n"], "text", "Line 2 is not UTF-8: byte 0xef in column 3. Convert"),
+        (
+            [b"1\tword\n"],
+            "conllu",
+            "Line 1 is not CoNLL-U: expected 10 columns between tabs, got 2",
+        ),
+    ],
+)
+def test_malformed_text_is_refused_by_its_line(
+    lines: list[bytes], input_format: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        list(read_sentences(lines, input_format))
+
+
+def test_text_is_a_sentence_a_line() -> None:
+    lines = ["\ufeffThe  bank\r\n", "\n", " A river\u2028bank"]
+    sentences = list(read_sentences([line.encode() for line in lines], "text"))
+    assert sentences == [["The", "bank"], [], ["A", "river", "bank"]]
+
+
+def test_conllu_gives_its_syntactic_words() -> None:
+    rows = ["# text = vámonos", "1-2\tvámonos", "1\tvamos", "2\tnos", "2.1\tgap", "", "", "1\tfin"]
+    tail = "\t_" * 8
+    lines = [(row + tail if "\t" in row else row) + "\n" for row in rows]
+    sentences = list(read_sentences([line.encode() for line in lines], "conllu"))
+    assert sentences == [["vamos", "nos"], ["fin"]]
+
+
+def test_raw_text_is_cut_by_spacy() -> None:
+    lines = [b"The bank's rates rose.  A  river. \n", b"  \n", b"New\tline"]
+    sentences = list(read_sentences(lines, "raw", "en"))
+    assert sentences == [
+        ["The", "bank", "'s", "rates", "rose", "."],
+        ["A", "river", "."],
+        ["New", "line"],
+    ]
+
+
+def test_an_unknown_language_is_told() -> None:
+    with pytest.raises(ValueError, match="Expected a spaCy language or pipeline, got 'xq'"):
+        list(read_sentences([b"text"], "raw", "xq"))

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
+from hf_elmo.corpus.sentences import read_files
 from hf_elmo.language_model.models import load_language_model
+from hf_elmo.language_model.perplexity import evaluate_text
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 
 LINES = [" ".join(("abcdefghij" * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
@@ -53,15 +55,6 @@ def pretrain_arguments(folder: Path, output: str) -> list[object]:
 def trained(folder: Path) -> Path:
     run(*pretrain_arguments(folder, "model"), "--batch-size", 4)
     return folder / "model"
-
-
-def test_vocab_writes_the_most_frequent_words(folder: Path) -> None:
-    output = run("vocab", folder / "text.txt", "--size", 6, "--output", folder / "v.txt")
-
-    words = TargetVocabulary.from_file(folder / "v.txt").words
-    assert words[:3] == ["<S>", "</S>", "<UNK>"]
-    assert len(words) == 6
-    assert "6 of 10 words" in output
 
 
 def test_pretrain_writes_a_language_model(trained: Path) -> None:
@@ -129,60 +122,18 @@ def test_pretrain_trains_a_model_on_with_its_own_words(folder: Path, trained: Pa
     assert evaluate(folder / "new.txt", folder / "more") < before
 
 
-def evaluate(text: Path, model: Path, *options: object) -> float:
-    output = run("evaluate", text, "--model", model, *options)
-    (line,) = [line for line in output.splitlines() if line.startswith("average")]
-    return float(line.split()[1])
+def evaluate(text: Path, model: Path) -> float:
+    return evaluate_text(*load_language_model(str(model)), read_files([text])).average
 
 
-def test_evaluate_shows_the_perplexity_by_both_protocols(folder: Path, trained: Path) -> None:
-    sentences = evaluate(folder / "text.txt", trained)
-    stream = evaluate(folder / "text.txt", trained, "--protocol", "bilm-tf", "--batch-size", 2)
-
-    assert 5 < sentences < 20
-    assert sentences != stream
-
-
-def test_score_writes_a_line_for_each_word(folder: Path, trained: Path) -> None:
-    (folder / "two.txt").write_text("a b c\nd zebra\n")
-
-    lines = run("score", folder / "two.txt", "--model", trained).splitlines()
-
-    assert [line.split("\t")[0] for line in lines] == [
-        *("# sentence 0", "a", "b", "c"),
-        *("# sentence 1", "d", "zebra"),
-    ]
-    sums = [float(value) for value in lines[0].split("\t")[1:4]]
-    columns = [[float(value) for value in line.split("\t")[1:]] for line in lines[1:4]]
-    assert sums == pytest.approx([sum(column) for column in zip(*columns, strict=True)], abs=1e-3)
-
-
-def test_substitutes_shows_words_and_probabilities(trained: Path) -> None:
-    lines = run("substitutes", "a b c", 1, "--model", trained, "--count", 3).splitlines()
-
-    assert len(lines) == 3
-    values = [float(line.split("\t")[1]) for line in lines]
-    assert values == sorted(values, reverse=True)
-
-
-def test_mistakes_are_told_without_a_traceback(
-    folder: Path, trained: Path, tiny_folder: Path
-) -> None:
-    text = folder / "text.txt"
-    (folder / "empty.txt").touch()
-
-    assert "No sentence in" in fail("score", folder / "empty.txt", "--model", trained)
+def test_mistakes_are_told_without_a_traceback(folder: Path, trained: Path) -> None:
     assert "either --train or --dataset" in fail("pretrain", "--output", folder / "x")
     assert "Expected --valid with" in fail(*pretrain_arguments(folder, "x"), "--patience", 1)
     assert "holds checkpoints: --resume" in fail(*pretrain_arguments(folder, "model"))
-    assert "none at" in fail("vocab", folder / "missing.txt")
-    assert "Expected target_vocab.txt" in fail("evaluate", text, "--model", tiny_folder)
-    assert "position from 0 to 0, got 5" in fail("substitutes", "a", 5, "--model", trained)
 
 
-@pytest.mark.parametrize("command", ["vocab", "pretrain", "evaluate", "score", "substitutes"])
-def test_help_shows_how_to_use_a_command(command: str) -> None:
-    assert f"python -m hf_elmo {command}" in run(command, "--help")
+def test_help_shows_how_to_use_the_command() -> None:
+    assert "python -m hf_elmo pretrain" in run("pretrain", "--help")
 
 
 @pytest.mark.slow

@@ -24,12 +24,12 @@ from convert.formats.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.corpus.sentences import read_files
 from hf_elmo.language_model import losses
-from hf_elmo.language_model.models import create_model
 from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.pretraining import trainer as trainer_module
+from hf_elmo.pretraining.models import create_model
 from hf_elmo.pretraining.trainer import ElmoTrainer
 
 # What bilm-tf reached from one seed, with this configuration (oracle/tf_checkpoints/train_tiny).

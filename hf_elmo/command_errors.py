@@ -1,0 +1,25 @@
+"""One style of error for all commands: `Error: ...` on stderr, exit code 1, no traceback."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn
+
+import typer
+
+
+def report_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command end with a message where the user can set it right."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (OSError, ValueError, ImportError) as error:
+            _fail(str(error))
+
+    return run
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    raise typer.Exit(1)

@@ -1,0 +1,231 @@
+"""The parts of an output: each a file that is complete as soon as it is there."""
+
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import accumulate, count, pairwise, zip_longest
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.modeling_elmo import ElmoModel
+
+from .embedding import BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
+from .sentences import InputFormat, read_sentences
+
+OutputDtype: TypeAlias = Literal["float32", "float16"]
+
+SETTINGS_NAME = "settings.json"
+PARTS = "*.safetensors"
+PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
+SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
+LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the contents of an output: an interrupted run goes on with the same only.
+
+    Attributes:
+        model: Name of the model.
+        input_format: `"text"`: one tokenised sentence a line, words between white space;
+            `"raw"`: text for spaCy to cut; `"conllu"`: CoNLL-U.
+        pipeline: spaCy language or pipeline that cuts raw text.
+        layers: As for `embed_pieces`.
+        pooling: As for `embed_pieces`.
+        dtype: Of the vectors in the output.
+        batch_tokens: As for `embed_pieces`.
+    """
+
+    model: str = ""
+    input_format: InputFormat = "text"
+    pipeline: str = "en"
+    layers: Layers = "all"
+    pooling: Pooling = "none"
+    dtype: OutputDtype = "float32"
+    batch_tokens: int = BATCH_TOKENS
+
+
+def open_folder(folder: Path, settings: Settings, model: ElmoPreTrainedModel) -> None:
+    """Make the folder of the parts, or check that it holds the beginning of the same."""
+    wanted = {
+        **asdict(settings),
+        "quantization": cast(ElmoModel, model.base_model).quantization,
+        "weights": _sum_weights(model),
+    }
+    path = folder / SETTINGS_NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob("*.temporary"):
+        leftover.unlink()
+    if not any(folder.glob(PARTS)):
+        with _replace(path) as temporary:
+            temporary.write_text(json.dumps(wanted, indent=2))
+    begun = json.loads(path.read_text())
+    different = [f"{key} {begun.get(key)!r}" for key in wanted if begun.get(key) != wanted[key]]
+    if different:
+        raise ValueError(
+            f"{folder} holds the beginning of something else, with {', '.join(different)}. "
+            "Go on with that, or delete the folder."
+        )
+
+
+def _sum_weights(model: ElmoPreTrainedModel) -> int:
+    """Compute a checksum of the weights, so that parts of two models are never mixed."""
+    checksum = 0
+    for parameter in model.parameters():
+        data = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        checksum = zlib.crc32(data.data, checksum)
+    return checksum
+
+
+@contextmanager
+def _replace(path: Path) -> Iterator[Path]:
+    """Give a temporary path; put what was written there in the place of `path`, all or nothing."""
+    temporary = path.with_name(path.name + ".temporary")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_parts(
+    stream: BinaryIO,
+    folder: Path,
+    model: ElmoPreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: Settings,
+    progress: bool,
+    rank: int,
+    num_ranks: int,
+) -> list[Path]:
+    """Compute the parts that are this process's and not there yet; give the paths of all."""
+    parts: list[Path] = []
+    first = 0
+    sentences = read_sentences(stream, settings.input_format, settings.pipeline)
+    with _show_progress(stream, progress and rank == 0) as bar:
+        for block in group_sentences(sentences, PART_BATCHES * settings.batch_tokens):
+            part = folder / f"{len(parts):08d}.safetensors"
+            if part.exists():
+                _check_part(part, block, first)
+            elif len(parts) % num_ranks == rank:
+                _write_part(part, block, first, model, tokenizer, settings)
+            parts.append(part)
+            first += len(block)
+            bar.set_postfix(sentences=first, refresh=False)
+            bar.update(stream.tell() - bar.n if stream.seekable() else sum(map(len, block)))
+    if not parts:
+        raise ValueError("The input holds no sentence.")
+    return parts
+
+
+def _show_progress(stream: BinaryIO, is_shown: bool) -> "tqdm[Any]":
+    total = None
+    if stream.seekable():
+        start, total = stream.tell(), stream.seek(0, os.SEEK_END)
+        stream.seek(start)
+    return tqdm(total=total, unit="B", unit_scale=True, disable=not is_shown)
+
+
+def _check_part(part: Path, block: list[Sequence[str]], first: int) -> None:
+    """Check that an earlier run's part is of these sentences."""
+    for number, (before, now) in enumerate(zip_longest(read_words(part), block), start=first):
+        if before != now:
+            raise ValueError(
+                f"Sentence {number} is not the one that was there when {part.parent} was begun. "
+                "Go on with the same text, or delete the folder."
+            )
+
+
+def read_words(part: Path) -> list[list[str]]:
+    """Read the sentences of a part."""
+    with safe_open(part, "np") as tensors:
+        return json.loads(tensors.get_tensor(SENTENCES_KEY).tobytes())
+
+
+def _write_part(
+    part: Path,
+    block: list[Sequence[str]],
+    first: int,
+    model: ElmoPreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: Settings,
+) -> None:
+    """Write a safetensors file with a tensor for each sentence, named by its number.
+
+    Their shapes are known beforehand, so that it is written piece by piece and none is ever whole.
+    """
+    pieces = embed_pieces(
+        block,
+        model,
+        tokenizer,
+        layers=settings.layers,
+        pooling=settings.pooling,
+        batch_tokens=settings.batch_tokens,
+        look_ahead=PART_BATCHES * settings.batch_tokens,
+        device="cpu",
+        dtype=getattr(torch, settings.dtype),
+    )
+    layers = (model.config.num_hidden_layers + 1,) if settings.layers == "all" else ()
+    tokens = [(len(words),) if settings.pooling == "none" else () for words in block]
+    shapes = [(*layers, *length, model.config.hidden_size) for length in tokens]
+    text = json.dumps(block).encode()
+    header, starts, end = _describe_tensors(first, shapes, settings.dtype, len(text))
+    with _replace(part) as temporary, temporary.open("wb") as file:
+        file.write(header)
+        for piece in pieces:
+            shape = shapes[piece.sentence]
+            num_planes = shape[0] if len(shape) == LAYERED else 1  # each contiguous in the file
+            array = piece.vectors.contiguous().numpy().reshape(num_planes, -1)
+            size = prod(shape) // num_planes
+            for plane, rows in enumerate(array):
+                skipped = plane * size + piece.start * shape[-1]
+                file.seek(starts[piece.sentence] + skipped * array.itemsize)
+                file.write(rows.tobytes())
+        file.seek(end)
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _describe_tensors(
+    first: int, shapes: list[Shape], dtype: OutputDtype, text_size: int
+) -> tuple[bytes, list[int], int]:
+    """Make the header of a safetensors file; find where in it each tensor and the text begin."""
+    itemsize = np.dtype(dtype).itemsize
+    edges = [0, *accumulate(prod(shape) * itemsize for shape in shapes)]
+    table = {
+        str(number): {"dtype": f"F{8 * itemsize}", "shape": shape, "data_offsets": [start, stop]}
+        for number, shape, (start, stop) in zip(count(first), shapes, pairwise(edges), strict=False)
+    }
+    table[SENTENCES_KEY] = {
+        "dtype": "U8",
+        "shape": (text_size,),
+        "data_offsets": [edges[-1], edges[-1] + text_size],
+    }
+    text = json.dumps(table).encode()
+    text += b" " * (-len(text) % 8)  # so that the data are aligned
+    header = len(text).to_bytes(8, "little") + text
+    *starts, end = (len(header) + edge for edge in edges)
+    return header, starts, end
+
+
+def read_parts(parts: list[Path]) -> Iterator[tuple[list[str], Any]]:
+    """Read the words of each sentence and its tensor, as a slice that is not loaded yet."""
+    for part in parts:
+        with safe_open(part, "np") as tensors:
+            first = min(int(name) for name in set(tensors.keys()) - {SENTENCES_KEY})
+            for number, words in enumerate(read_words(part), start=first):
+                yield words, tensors.get_slice(str(number))

@@ -1,0 +1,145 @@
+"""Outputs made of parts: HDF5, npz, safetensors or DocBin."""
+
+import errno
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from safetensors import safe_open
+
+from .parts import SETTINGS_NAME, read_parts, read_words
+
+OutputFormat: TypeAlias = Literal["hdf5", "npz", "safetensors", "spacy"]
+
+SUFFIXES: dict[str, OutputFormat] = {
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".npz": "npz",
+    ".safetensors": "safetensors",
+    ".spacy": "spacy",
+}
+COPY_ROWS = 4096  # rows of vectors that are copied at a time
+DATASET_BYTES = 1024  # what HDF5 needs for a dataset beside its data, rather more than less
+
+
+def write_hdf5(parts: list[Path], output: Path) -> None:
+    """Write AllenNLP's layout: a dataset a sentence, and which sentence is where.
+
+    The keys are the numbers of the sentences. `sentence_to_index` is one string of JSON
+    (allennlp/commands/elmo.py).
+    """
+    import h5py
+
+    _check_space(parts, output)
+    index = []
+    with h5py.File(output, "w") as file:
+        for number, (words, tensor) in enumerate(read_parts(parts)):
+            index.append(f'{json.dumps(" ".join(words))}: "{number}"')
+            shape = tensor.get_shape()
+            dataset = file.create_dataset(str(number), shape, _find_dtype(tensor))
+            for place in _cut(shape):
+                dataset[place] = tensor[place]
+        dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
+        dataset[0] = f"{{{', '.join(index)}}}"
+
+
+def _check_space(parts: list[Path], output: Path) -> None:
+    """Check beforehand that an HDF5 file fits: HDF5 does not survive a disk that fills up."""
+    num_datasets = 0
+    for part in parts:
+        with safe_open(part, "np") as tensors:
+            num_datasets += len(tensors.keys())
+    needed = sum(part.stat().st_size for part in parts) + num_datasets * DATASET_BYTES
+    free = shutil.disk_usage(output.parent).free
+    if needed > free:
+        reason = f"{os.strerror(errno.ENOSPC)} ({needed} bytes needed, {free} free)"
+        raise OSError(errno.ENOSPC, reason, str(output))
+
+
+def write_npz(parts: list[Path], output: Path) -> None:
+    """Write an array a sentence, named by its number, to a file for `numpy.load`."""
+    with zipfile.ZipFile(output, "w") as archive:
+        for number, (_, tensor) in enumerate(read_parts(parts)):
+            shape = tuple(tensor.get_shape())
+            with archive.open(f"{number}.npy", "w", force_zip64=True) as file:
+                descr = np.lib.format.dtype_to_descr(_find_dtype(tensor))
+                header = {"descr": descr, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                for place in _cut(shape):
+                    file.write(tensor[place].tobytes())
+
+
+def write_safetensors(parts: list[Path], output: Path) -> None:
+    """Write a folder of the parts themselves and an `index.json`: which sentence is in which."""
+    output.mkdir()
+    index = {}
+    first = 0
+    for part in parts:
+        _link(part, output / part.name)
+        numbers = range(first, first + len(read_words(part)))
+        index.update({str(number): part.name for number in numbers})
+        first = numbers.stop
+    (output / "index.json").write_text(json.dumps({"weight_map": index}))
+
+
+def _link(path: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where files have but one."""
+    try:
+        target.hardlink_to(path)
+    except OSError:
+        shutil.copy(path, target)
+
+
+def write_docbin(parts: list[Path], output: Path) -> None:
+    """Write a folder of spaCy's DocBin files, a doc a sentence.
+
+    The vectors are where `spacy_elmo` keeps them too, since a DocBin has no tensors:
+    `doc.user_data["elmo_layers"]` `(layers, tokens, hidden_size)`, `"elmo_vectors"`
+    `(tokens, hidden_size)`; pooled ones in `"elmo_pooled"`.
+    """
+    from spacy.tokens import Doc, DocBin
+    from spacy.vocab import Vocab
+
+    output.mkdir()
+    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
+    kind = "elmo_layers" if settings["layers"] == "all" else "elmo_vectors"
+    kind = kind if settings["pooling"] == "none" else "elmo_pooled"
+    vocab = Vocab()
+    for part in parts:
+        docs = []
+        for words, tensor in read_parts([part]):
+            vectors = np.empty(tensor.get_shape(), _find_dtype(tensor))
+            for place in _cut(vectors.shape):
+                vectors[place] = tensor[place]
+            docs.append(Doc(vocab, words=words, user_data={kind: vectors}))
+        DocBin(store_user_data=True, docs=docs).to_disk(output / f"{part.stem}.spacy")
+
+
+def _find_dtype(tensor: Any) -> "np.dtype[Any]":
+    return np.dtype({"F32": np.float32, "F16": np.float16}[tensor.get_dtype()])
+
+
+def _cut(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Cut an array into places of bounded size, in the order of its memory."""
+    if len(shape) == 1:
+        yield (slice(None),)
+        return
+    *planes, num_rows, _ = shape
+    for plane in product(*map(range, planes)):
+        for start in range(0, num_rows, COPY_ROWS):
+            rows = slice(start, min(start + COPY_ROWS, num_rows))
+            yield (*(slice(number, number + 1) for number in plane), rows)
+
+
+WRITERS: dict[OutputFormat, Callable[[list[Path], Path], None]] = {
+    "hdf5": write_hdf5,
+    "npz": write_npz,
+    "safetensors": write_safetensors,
+    "spacy": write_docbin,
+}

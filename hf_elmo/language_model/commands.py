@@ -1,0 +1,145 @@
+"""The commands `python -m hf_elmo` vocab, evaluate, score and substitutes."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import typer
+
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.command_errors import report_errors
+from hf_elmo.corpus.sentences import read_files
+
+from .models import load_language_model
+from .perplexity import Perplexity, evaluate_stream, evaluate_text
+from .scores import Direction, find_substitutes, score_sentences
+from .vocabulary import VOCABULARY_NAME, build_vocabulary, count_words
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILES", help="Text files or patterns: one sentence a line, words by spaces."
+    ),
+]
+ModelName = Annotated[str, typer.Option("--model", help="A folder or a name on the Hub.")]
+
+
+@report_errors
+def vocab(
+    files: Files,
+    output: Annotated[Path, typer.Option(help="File to write.")] = Path(VOCABULARY_NAME),
+    size: Annotated[
+        int | None, typer.Option(help="Words at most, <S>, </S> and <UNK> included.", min=4)
+    ] = None,
+    min_count: Annotated[int, typer.Option(help="Leave out words that are rarer.", min=1)] = 1,
+) -> None:
+    """Count words, and write those that the language model shall predict.
+
+    \b
+    python -m hf_elmo vocab 'text/*.txt.gz' --size 50000 --output target_vocab.txt
+
+    One word a line: <S>, </S>, <UNK>, then by falling frequency, as the sampled softmax needs it.
+    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    counts = count_words(read_files(files)(None))
+    vocabulary = build_vocabulary(counts, max_size=size, min_count=min_count)
+    vocabulary.save(output)
+    total = counts.total()
+    known = sum(counts[word] for word in vocabulary.words)
+    typer.echo(
+        f"Wrote {output}: {len(vocabulary):,} of {len(counts):,} words, {known / total:.2%} of "
+        f"{total:,} in the text."
+    )
+
+
+@report_errors
+def evaluate(
+    files: Files,
+    model: ModelName = BUNDLED_NAME,
+    protocol: Annotated[
+        Literal["sentences", "bilm-tf"],
+        typer.Option(help="Each sentence on its own, or a stream with the state carried on."),
+    ] = "sentences",
+    batch_size: Annotated[
+        int, typer.Option(help="Rows of the stream; they matter for the result.", min=1)
+    ] = 128,
+) -> None:
+    """Compute the perplexity of a text, with the full softmax.
+
+    \b
+    python -m hf_elmo evaluate heldout.txt --model my-bilm
+    python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
+
+    Words outside the target vocabulary count as <UNK>. The ends of sentences are predicted too,
+    </S> by the forward direction and <S> by the backward one, but for the figure "per word".
+    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    text = read_files(files)
+    language_model = load_language_model(resolve_name(model))
+    if protocol == "bilm-tf":
+        result = evaluate_stream(*language_model, text, batch_size=batch_size)
+    else:
+        result = evaluate_text(*language_model, text)
+    typer.echo(_format(result))
+
+
+def _format(result: Perplexity) -> str:
+    rows = {
+        "forward": result.forward,
+        "backward": result.backward,
+        "average": result.average,
+        "per word": result.per_word,
+    }
+    lines = [f"{name:10}{value:12.4f}" for name, value in rows.items() if value is not None]
+    return "\n".join(["perplexity", *lines, f"{'predicted':10}{result.num_targets:12,}"])
+
+
+@report_errors
+def score(
+    files: Files,
+    model: ModelName = BUNDLED_NAME,
+) -> None:
+    """Write how likely each word is, in nats: a line for each, tab-separated.
+
+    \b
+    python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
+
+    Columns: the word; its log-probability given the words before it, given those after it, and
+    given both. A line "# sentence ..." before each sentence gives the sums of these and its
+    pseudo-perplexity, exp of the mean of the last, its sign turned.
+    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    loaded = load_language_model(resolve_name(model))
+    number = -1
+    for number, scores in enumerate(score_sentences(read_files(files)(None), *loaded)):
+        nothing = torch.full((len(scores.words),), math.nan)
+        columns = [
+            scores.forward[:-1],
+            nothing if scores.backward is None else scores.backward[1:],
+            nothing if scores.both is None else scores.both,
+        ]
+        sums = "\t".join(f"{float(column.sum()):.4f}" for column in columns)
+        typer.echo(f"# sentence {number}\t{sums}\t{scores.pseudo_perplexity:.4f}")
+        for word, *values in zip(scores.words, *(c.tolist() for c in columns), strict=True):
+            typer.echo("\t".join([word, *(f"{value:.4f}" for value in values)]))
+    if number < 0:
+        raise typer.BadParameter(f"No sentence in {', '.join(files)}.")
+
+
+@report_errors
+def substitutes(
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Words, by spaces.")],
+    position: Annotated[int, typer.Argument(metavar="POSITION", help="The word's number, from 0.")],
+    model: ModelName = BUNDLED_NAME,
+    count: Annotated[int, typer.Option(help="Words to show.", min=1)] = 10,
+    direction: Annotated[
+        Direction | None, typer.Option(help="Expect them from one side only.")
+    ] = None,
+) -> None:
+    """Show the words that the model expects most in the place of one.
+
+    \b
+    python -m hf_elmo substitutes "He sat on the bank of the river ." 4
+    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    loaded = load_language_model(resolve_name(model))
+    words = sentence.split()
+    for word, value in find_substitutes(words, position, *loaded, count=count, direction=direction):
+        typer.echo(f"{word}\t{math.exp(value):.4f}")

@@ -1,0 +1,104 @@
+"""The command that embeds a file: its input, its options, its errors."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import distributed
+from typer.testing import CliRunner
+
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.__main__ import app
+from hf_elmo.corpus.embedding import embed
+
+SENTENCES = [["The", "bank", "raised", "its", "rates", "."], [], ["A", "river", "bank"]]
+tokenizer = ElmoTokenizer()
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(" ".join(words) + "\n" for words in SENTENCES))
+    return path
+
+
+@pytest.fixture
+def model_folder(tiny_model: ElmoModel, tmp_path: Path) -> Path:
+    tiny_model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def check(path: Path, model: ElmoModel, **options: Any) -> None:
+    expected = list(embed(SENTENCES, model, tokenizer, **{"layers": "all", **options}))
+    with np.load(path) as arrays:
+        for number, vectors in enumerate(expected):
+            np.testing.assert_allclose(arrays[str(number)], vectors, rtol=0, atol=1e-5)
+
+
+def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.npz")
+    result = CliRunner().invoke(
+        app,
+        ["embed", "-", str(output), "--model", str(model_folder), "--layers", "-1"],
+        input=text.read_bytes(),
+    )
+    assert result.exit_code == 0, result.output
+    check(output, tiny_model, layers="top")
+
+
+def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.npz")
+    command = ["embed", str(text), str(output), "--model", str(model_folder)]
+    result = CliRunner().invoke(app, [*command, "--quantization", "int8"])
+    assert result.exit_code == 0, result.output
+    check(output, tiny_model.quantize("int8"))
+    with pytest.raises(AssertionError, match="Mismatched elements"):
+        check(output, tiny_model.quantize(None))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{text}", "x.h5", "--model", "./no-such-folder"], "Could not load './no-such-folder'"),
+        (["{text}", "x.h5", "--model", "{text}"], "convert it first: python -m convert"),
+        (["absent.txt", "x.h5"], "No such file or directory: 'absent.txt'"),
+        (["{text}", "x.bin"], "Cannot tell the format of 'x.bin'"),
+        (["{text}", "{text}"], "Cannot tell the format"),
+        (["{text}", "{text}", "--output-format", "npz"], "is there already: use another name"),
+        (["{text}", "x.h5", "--layers", "9"], "Expected a layer from 0 (word vectors) to 2, got 9"),
+        (["{text}", "x.h5", "--layers", "last"], "Expected layers mix, all, top, mean or a number"),
+        (["{empty}", "x.h5"], "The input holds no sentence"),
+        (["{text}", "x.h5", "--device", "gpu"], "Expected a device that is here"),
+        (["{text}", "x.h5", "--device", "cuda:99"], "cpu, cuda or the like, got 'cuda:99'"),
+        (
+            ["{text}", "x.h5", "--device", "meta", "--quantization", "int8"],
+            "Use the device cpu, or quantization=None.",
+        ),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    arguments: list[str],
+    message: str,
+    text: Path,
+    model_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(text.parent)
+    Path("empty.txt").touch()
+    command = [argument.format(text="text.txt", empty="empty.txt") for argument in arguments]
+    if "--model" not in command:
+        command += ["--model", str(model_folder)]
+    result = CliRunner().invoke(app, ["embed", *command])
+    assert result.exit_code == 1
+    assert message in result.output.replace("\n", " ")
+    assert not Path("x.h5").exists()
+    assert not list(Path().glob("*.partial"))
+
+
+def test_several_processes_do_not_share_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(distributed, "init_process_group", lambda *args, **kwargs: None)
+    result = CliRunner().invoke(app, ["embed", "-", "x.h5"])
+    assert "Several processes cannot share stdin" in result.output

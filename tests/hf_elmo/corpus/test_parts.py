@@ -1,0 +1,77 @@
+"""Parts of an output: an interrupted run goes on with the same only."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.corpus.files import embed_file
+from hf_elmo.corpus.parts import Settings
+
+tokenizer = ElmoTokenizer()
+SETTINGS = Settings(batch_tokens=4)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("The bank raised its rates .\n\nA river bank\n" + "word " * 20 + "\n")
+    return path
+
+
+def test_parts_hold_words_as_they_are(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    source = io.BytesIO(b'1\t"\\\t_\t_\t_\t_\t0\t_\t_\t_\n')
+    output = tmp_path / "vectors.safetensors"
+    embed_file(source, output, tiny_model, tokenizer, Settings(input_format="conllu"))
+    words = load_file(output / "00000000.safetensors")["sentences"].tobytes()
+    assert json.loads(words) == [['"\\']]
+
+
+def test_a_run_does_not_go_on_with_other_settings(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    with pytest.raises(
+        ValueError, match=r"something else, with layers 'all', pooling 'none'\. Go on"
+    ):
+        embed_file(
+            text,
+            output,
+            tiny_model,
+            tokenizer,
+            Settings(layers="top", pooling="mean", batch_tokens=4),
+        )
+
+
+def test_a_run_does_not_go_on_with_another_model(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    with torch.no_grad():
+        tiny_model.token_encoder.projection.bias[0] += 1
+    with pytest.raises(ValueError, match="something else, with weights"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    with pytest.raises(ValueError, match="something else, with quantization None"):
+        embed_file(text, output, tiny_model.quantize("int8"), tokenizer, SETTINGS)
+
+
+def test_a_run_does_not_go_on_with_another_text(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    text.write_text(text.read_text().replace("river", "rivers", 1))
+    with pytest.raises(ValueError, match="Sentence 2 is not the one that was there when"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def start_and_fail(model: ElmoModel, text: Path, output: Path) -> None:
+    """Leave a run that broke off at the last line."""
+    source = io.BytesIO(text.read_bytes() + b"\xff")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        embed_file(source, output, model, tokenizer, SETTINGS)

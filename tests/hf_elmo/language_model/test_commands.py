@@ -1,0 +1,108 @@
+"""The commands of a language model: vocab, evaluate, score, substitutes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.__main__ import app
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+
+LETTERS = "abcdefghij"
+LINES = [" ".join((LETTERS * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with text."""
+    (tmp_path / "text.txt").write_text("\n".join(LINES) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def trained(folder: Path, tiny_config: ElmoConfig) -> Path:
+    """A language model of ten letters, of random weights."""
+    torch.manual_seed(0)
+    vocabulary = TargetVocabulary(["<S>", "</S>", "<UNK>", *LETTERS])
+    tiny_config.vocab_size = len(vocabulary)
+    ElmoForPreTraining(tiny_config).save_pretrained(folder / "model")
+    ElmoTokenizer.from_config(tiny_config).save_pretrained(folder / "model")
+    vocabulary.save(folder / "model")
+    return folder / "model"
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fail(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code != 0
+    return result.output
+
+
+def test_vocab_writes_the_most_frequent_words(folder: Path) -> None:
+    output = run("vocab", folder / "text.txt", "--size", 6, "--output", folder / "v.txt")
+
+    words = TargetVocabulary.from_file(folder / "v.txt").words
+    assert words[:3] == ["<S>", "</S>", "<UNK>"]
+    assert len(words) == 6
+    assert "6 of 10 words" in output
+
+
+def evaluate(text: Path, model: Path, *options: object) -> float:
+    output = run("evaluate", text, "--model", model, *options)
+    (line,) = [line for line in output.splitlines() if line.startswith("average")]
+    return float(line.split()[1])
+
+
+def test_evaluate_shows_the_perplexity_by_both_protocols(folder: Path, trained: Path) -> None:
+    sentences = evaluate(folder / "text.txt", trained)
+    stream = evaluate(folder / "text.txt", trained, "--protocol", "bilm-tf", "--batch-size", 2)
+
+    assert 5 < sentences < 20
+    assert sentences != stream
+
+
+def test_score_writes_a_line_for_each_word(folder: Path, trained: Path) -> None:
+    (folder / "two.txt").write_text("a b c\nd zebra\n")
+
+    lines = run("score", folder / "two.txt", "--model", trained).splitlines()
+
+    assert [line.split("\t")[0] for line in lines] == [
+        *("# sentence 0", "a", "b", "c"),
+        *("# sentence 1", "d", "zebra"),
+    ]
+    sums = [float(value) for value in lines[0].split("\t")[1:4]]
+    columns = [[float(value) for value in line.split("\t")[1:]] for line in lines[1:4]]
+    assert sums == pytest.approx([sum(column) for column in zip(*columns, strict=True)], abs=1e-3)
+
+
+def test_substitutes_shows_words_and_probabilities(trained: Path) -> None:
+    lines = run("substitutes", "a b c", 1, "--model", trained, "--count", 3).splitlines()
+
+    assert len(lines) == 3
+    values = [float(line.split("\t")[1]) for line in lines]
+    assert values == sorted(values, reverse=True)
+
+
+def test_mistakes_are_told_without_a_traceback(
+    folder: Path, trained: Path, tiny_folder: Path
+) -> None:
+    (folder / "empty.txt").touch()
+
+    assert "No sentence in" in fail("score", folder / "empty.txt", "--model", trained)
+    assert "none at" in fail("vocab", folder / "missing.txt")
+    assert "Expected target_vocab.txt" in fail(
+        "evaluate", folder / "text.txt", "--model", tiny_folder
+    )
+    assert "position from 0 to 0, got 5" in fail("substitutes", "a", 5, "--model", trained)
+
+
+@pytest.mark.parametrize("command", ["vocab", "evaluate", "score", "substitutes"])
+def test_help_shows_how_to_use_a_command(command: str) -> None:
+    assert f"python -m hf_elmo {command}" in run(command, "--help")

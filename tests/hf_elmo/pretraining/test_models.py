@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
+from hf_elmo.language_model.models import load_language_model
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.pretraining.models import PRESETS, create_model, load_model_to_continue
+
+OLD = TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "b", "c"])
+NEW = TargetVocabulary(["<S>", "</S>", "<UNK>", "c", "d", "a", "e"])
+
+# Weights of the published models without their softmax (allennlp.org/elmo).
+PUBLISHED_SIZES = {"small": 13.6e6, "medium": 28.0e6, "original": 93.6e6}
+
+
+@pytest.fixture
+def language_model(tiny_config: ElmoConfig, tmp_path: Path) -> Path:
+    """A folder with a biLM, its softmax, tokenizer and target words."""
+    torch.manual_seed(0)
+    model, tokenizer = create_model(tiny_config, OLD)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "old")
+    OLD.save(tmp_path / "old")
+    return tmp_path / "old"
+
+
+@pytest.mark.parametrize(("name", "size"), PUBLISHED_SIZES.items())
+def test_presets_have_the_sizes_of_the_published_models(name: str, size: float) -> None:
+    with torch.device("meta"):
+        model = ElmoModel(ElmoConfig(**PRESETS[name]))
+
+    assert model.num_parameters() == pytest.approx(size, rel=0.005)
+
+
+def test_mini_fits_in_16_megabytes_in_half_precision() -> None:
+    with torch.device("meta"):
+        model = ElmoForPreTraining(ElmoConfig(**PRESETS["mini"], vocab_size=19_000))
+
+    assert 2 * model.num_parameters() == pytest.approx(15.6e6, rel=0.005)
+
+
+def test_training_on_starts_from_the_same_model(language_model: Path) -> None:
+    old, _, _ = load_language_model(str(language_model))
+
+    model, _ = load_model_to_continue(str(language_model), OLD)
+
+    assert model.state_dict().keys() == old.state_dict().keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, old.state_dict()[name]), name
+
+
+def test_new_target_words_keep_the_rows_of_old_ones(language_model: Path) -> None:
+    old, _, _ = load_language_model(str(language_model))
+    with torch.no_grad():
+        old.softmax.bias.uniform_()
+    old.save_pretrained(language_model)
+
+    model, _ = load_model_to_continue(str(language_model), NEW)
+
+    assert model.softmax.weight.shape == (7, 8)
+    for word in ("<S>", "</S>", "<UNK>", "a", "c"):
+        new_row, old_row = NEW.words.index(word), OLD.words.index(word)
+        assert torch.equal(model.softmax.weight[new_row], old.softmax.weight[old_row])
+        assert torch.equal(model.softmax.bias[new_row], old.softmax.bias[old_row])
+    assert model.softmax.bias[NEW.words.index("d")] == 0
+    for name, value in model.elmo.state_dict().items():
+        assert torch.equal(value, old.elmo.state_dict()[name]), name
+
+
+def test_a_bilm_without_a_softmax_gets_a_new_one(tiny_folder: Path, tiny_model: ElmoModel) -> None:
+    model, _ = load_model_to_continue(str(tiny_folder), NEW)
+
+    assert model.softmax.out_features == 7
+    for name, value in model.elmo.state_dict().items():
+        assert torch.equal(value, tiny_model.state_dict()[name]), name
