@@ -6,12 +6,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import accumulate, count, pairwise, zip_longest
+from itertools import zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from tqdm import tqdm
@@ -19,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.safetensors_header import make_header
 
 from .embedding import BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
 from .sentences import InputFormat, read_sentences
@@ -30,8 +30,6 @@ PARTS = "*.safetensors"
 PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
 LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
-
-Shape: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,8 @@ def _write_part(
     tokens = [(len(words),) if settings.pooling == "none" else () for words in block]
     shapes = [(*layers, *length, model.config.hidden_size) for length in tokens]
     text = json.dumps(block).encode()
-    header, starts, end = _describe_tensors(first, shapes, settings.dtype, len(text))
+    tensors = {str(number): (settings.dtype, shape) for number, shape in enumerate(shapes, first)}
+    header, (*starts, end) = make_header({**tensors, SENTENCES_KEY: ("uint8", (len(text),))})
     with _replace(part) as temporary, temporary.open("wb") as file:
         file.write(header)
         for piece in pieces:
@@ -198,28 +197,6 @@ def _write_part(
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _describe_tensors(
-    first: int, shapes: list[Shape], dtype: OutputDtype, text_size: int
-) -> tuple[bytes, list[int], int]:
-    """Make the header of a safetensors file; find where in it each tensor and the text begin."""
-    itemsize = np.dtype(dtype).itemsize
-    edges = [0, *accumulate(prod(shape) * itemsize for shape in shapes)]
-    table = {
-        str(number): {"dtype": f"F{8 * itemsize}", "shape": shape, "data_offsets": [start, stop]}
-        for number, shape, (start, stop) in zip(count(first), shapes, pairwise(edges), strict=False)
-    }
-    table[SENTENCES_KEY] = {
-        "dtype": "U8",
-        "shape": (text_size,),
-        "data_offsets": [edges[-1], edges[-1] + text_size],
-    }
-    text = json.dumps(table).encode()
-    text += b" " * (-len(text) % 8)  # so that the data are aligned
-    header = len(text).to_bytes(8, "little") + text
-    *starts, end = (len(header) + edge for edge in edges)
-    return header, starts, end
 
 
 def read_parts(parts: list[Path]) -> Iterator[tuple[list[str], Any]]:

@@ -1,0 +1,40 @@
+"""The header of a safetensors file, to write tensors of known shapes one after the other."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+
+# Name in a header and bytes of a number, by the dtype's name in NumPy and PyTorch.
+DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2), "uint8": ("U8", 1)}
+
+
+def make_header(
+    tensors: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str] | None = None
+) -> tuple[bytes, list[int]]:
+    """Make the beginning of a safetensors file, behind which the tensors follow without gaps.
+
+    The format: 8 bytes for the length of a JSON header, the header, the numbers
+    (https://huggingface.co/docs/safetensors#format).
+
+    Args:
+        tensors: Name of each tensor, its dtype ("float32", "float16", "bfloat16" or "uint8") and
+            its shape, in the order of the file.
+        metadata: What the header says beside, such as `{"format": "pt"}`.
+
+    Returns:
+        The bytes of the beginning, and where in the file each tensor begins.
+    """
+    sizes = [prod(shape) * DTYPES[dtype][1] for dtype, shape in tensors.values()]
+    edges = list(accumulate(sizes, initial=0))
+    table: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    for number, (name, (dtype, shape)) in enumerate(tensors.items()):
+        table[name] = {
+            "dtype": DTYPES[dtype][0],
+            "shape": list(shape),
+            "data_offsets": edges[number : number + 2],
+        }
+    text = json.dumps(table).encode()
+    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    beginning = len(text).to_bytes(8, "little") + text
+    return beginning, [len(beginning) + edge for edge in edges[:-1]]
