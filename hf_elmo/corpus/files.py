@@ -1,7 +1,7 @@
 """Vectors of whole files: text, raw text or CoNLL-U in; HDF5, npz, safetensors or DocBin out."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, get_args
@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.loading import ElmoPreTrainedModel
 
 from .parts import PARTS, Settings, open_folder, write_parts
+from .sentences import decompress, read_sentences
 from .writers import SUFFIXES, WRITERS, OutputFormat
 
 
@@ -34,7 +35,7 @@ def embed_file(
     one output of them.
 
     Args:
-        source: The text, a file or a binary stream.
+        source: The text: a file, compressed if its suffix says so, or a binary stream.
         output: File (HDF5, npz) or folder (safetensors, spaCy) to write.
         model: The biLM, or a model that holds one, in evaluation mode.
         tokenizer: Its tokenizer.
@@ -52,31 +53,38 @@ def embed_file(
     write = WRITERS[find_format(output, output_format)]
     if output.exists() and not overwrite:
         raise FileExistsError(f"{output} is there already: use another name, or pass --overwrite.")
+    folder = output.with_name(output.name + ".partial")
     with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
-        folder = output.with_name(output.name + ".partial")
-        rank, num_ranks = _meet()
+        rank, num_ranks = _wait_for_all()
         if rank == 0:
             open_folder(folder, settings, model)
-        _meet()
+        _wait_for_all()
+        sentences = _read(stream, source, settings)
         try:
             parts = write_parts(
-                stream, folder, model, tokenizer, settings, progress, rank, num_ranks
+                sentences, stream, folder, model, tokenizer, settings, progress, rank, num_ranks
             )
         finally:
             if rank == 0 and not any(folder.glob(PARTS)):
                 shutil.rmtree(folder)
-        _meet()
+        _wait_for_all()
     if rank == 0:
         _write_output(parts, output, folder, write)
-    _meet()
+    _wait_for_all()
 
 
-def _meet() -> tuple[int, int]:
-    """Wait for all processes; give the number of this one, and how many there are."""
+def _wait_for_all() -> tuple[int, int]:
+    """Wait for all processes; return the number of this one, and how many there are."""
     if not distributed.is_initialized():
         return 0, 1
     distributed.barrier()
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def _read(stream: BinaryIO, source: Path | BinaryIO, settings: Settings) -> Iterator[list[str]]:
+    name = str(source) if isinstance(source, Path) else "the input"
+    stream = decompress(stream, name)
+    return read_sentences(stream, settings.input_format, settings.pipeline, name)
 
 
 def find_format(output: Path, output_format: str | None) -> OutputFormat:
