@@ -58,24 +58,31 @@ class Settings:
     batch_tokens: int = BATCH_TOKENS
 
 
-def open_folder(folder: Path, settings: Settings, model: ElmoPreTrainedModel) -> None:
-    """Make the folder of the parts, or check that it holds the beginning of the same."""
-    wanted = {
+def describe_run(settings: Settings, model: ElmoPreTrainedModel) -> dict[str, Any]:
+    """Describe all that decides the vectors but the text, in what JSON can hold."""
+    return {
         **asdict(settings),
         "quantization": cast(ElmoModel, model.base_model).quantization,
         "weights": _sum_weights(model),
     }
+
+
+def open_folder(folder: Path, run: dict[str, Any]) -> None:
+    """Make the folder of the parts, or check that it holds the beginning of the same run."""
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():  # a run was killed while it deleted the folder
+        for part in folder.glob(PARTS):
+            part.unlink()
     for leftover in folder.glob("*.temporary"):
         leftover.unlink()
     if not any(folder.glob(PARTS)):
-        with _replace(path) as temporary:
-            temporary.write_text(json.dumps(wanted, indent=2))
+        with replace(path) as temporary:
+            temporary.write_text(json.dumps(run, indent=2))
     begun = json.loads(path.read_text())
     different = [
         f"{key} {begun.get(key)!r} (now {value!r})"
-        for key, value in wanted.items()
+        for key, value in run.items()
         if begun.get(key) != value
     ]
     if different:
@@ -95,7 +102,7 @@ def _sum_weights(model: ElmoPreTrainedModel) -> int:
 
 
 @contextmanager
-def _replace(path: Path) -> Iterator[Path]:
+def replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path; put what was written there in the place of `path`, or nothing."""
     temporary = path.with_name(path.name + ".temporary")
     try:
@@ -192,7 +199,7 @@ def _write_part(
     text = json.dumps(block).encode()
     tensors = {str(number): (settings.dtype, shape) for number, shape in enumerate(shapes, first)}
     header, (*starts, end) = make_header({**tensors, SENTENCES_KEY: ("uint8", (len(text),))})
-    with _replace(part) as temporary, temporary.open("wb") as file:
+    with replace(part) as temporary, temporary.open("wb") as file:
         file.write(header)
         for piece in pieces:
             shape = shapes[piece.sentence]
