@@ -12,6 +12,7 @@ import typer
 from torch import distributed
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.command_errors import report_errors
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -21,18 +22,24 @@ from .parts import OutputDtype, Settings
 from .sentences import InputFormat
 from .writers import OutputFormat
 
+InputFormatOption = Annotated[
+    InputFormat,
+    typer.Option(help="Tokenised sentences, a line each; raw text for spaCy; or CoNLL-U."),
+]
+PipelineOption = Annotated[str, typer.Option(help="spaCy language or pipeline for raw text.")]
 
+
+@report_errors
 def embed(
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="A text file; - = stdin.")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="A text file, .gz .xz .bz2 .zst too; - = stdin.")
+    ],
     output: Annotated[
         Path, typer.Argument(metavar="OUTPUT", help="What to write; its suffix tells the format.")
     ],
     model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
-    input_format: Annotated[
-        InputFormat,
-        typer.Option(help="Tokenised sentences, a line each; raw text for spaCy; or CoNLL-U."),
-    ] = "text",
-    pipeline: Annotated[str, typer.Option(help="spaCy language or pipeline for raw text.")] = "en",
+    input_format: InputFormatOption = "text",
+    pipeline: PipelineOption = "en",
     output_format: Annotated[
         OutputFormat | None, typer.Option(help="How to write it, if no suffix tells it.")
     ] = None,
@@ -86,10 +93,10 @@ def embed(
         batch_tokens=batch_tokens,
     )
     is_shared = int(os.environ.get("WORLD_SIZE", "1")) > 1  # torchrun's
+    if is_shared:
+        distributed.init_process_group("gloo", timeout=timedelta(days=7))
+    bilm = _load(ElmoModel, model, dtype=getattr(torch, dtype)).to(_find_device(device))
     try:
-        if is_shared:
-            distributed.init_process_group("gloo", timeout=timedelta(days=7))
-        bilm = _load(ElmoModel, model, dtype=getattr(torch, dtype)).to(_find_device(device))
         embed_file(
             _open_source(source, is_shared),
             output,
@@ -100,11 +107,12 @@ def embed(
             overwrite=overwrite,
             progress=sys.stderr.isatty(),
         )
-    except (OSError, ValueError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            typer.echo("What is complete is kept: make room, and run the same again.", err=True)
-        raise typer.Exit(1) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            f"{error}. What is complete is kept: make room, run the same again."
+        ) from error
     if is_shared:
         distributed.destroy_process_group()
     typer.echo(f"Wrote {output}.", err=True)

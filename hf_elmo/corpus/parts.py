@@ -3,12 +3,13 @@
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from math import prod
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
 import torch
@@ -21,7 +22,7 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.safetensors_header import make_header
 
 from .embedding import BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
-from .sentences import InputFormat, read_sentences
+from .sentences import InputFormat
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 
@@ -29,6 +30,7 @@ SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
 PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
+QUOTED_CHARACTERS = 60  # of a sentence, in an error
 LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
 
 
@@ -56,22 +58,33 @@ class Settings:
     batch_tokens: int = BATCH_TOKENS
 
 
-def open_folder(folder: Path, settings: Settings, model: ElmoPreTrainedModel) -> None:
-    """Make the folder of the parts, or check that it holds the beginning of the same."""
-    wanted = {
+def describe_run(settings: Settings, model: ElmoPreTrainedModel) -> dict[str, Any]:
+    """Describe all that decides the vectors but the text, in what JSON can hold."""
+    return {
         **asdict(settings),
         "quantization": cast(ElmoModel, model.base_model).quantization,
         "weights": _sum_weights(model),
     }
+
+
+def open_folder(folder: Path, run: dict[str, Any]) -> None:
+    """Make the folder of the parts, or check that it holds the beginning of the same run."""
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():  # a run was killed while it deleted the folder
+        for part in folder.glob(PARTS):
+            part.unlink()
     for leftover in folder.glob("*.temporary"):
         leftover.unlink()
     if not any(folder.glob(PARTS)):
-        with _replace(path) as temporary:
-            temporary.write_text(json.dumps(wanted, indent=2))
+        with replace(path) as temporary:
+            temporary.write_text(json.dumps(run, indent=2))
     begun = json.loads(path.read_text())
-    different = [f"{key} {begun.get(key)!r}" for key in wanted if begun.get(key) != wanted[key]]
+    different = [
+        f"{key} {begun.get(key)!r} (now {value!r})"
+        for key, value in run.items()
+        if begun.get(key) != value
+    ]
     if different:
         raise ValueError(
             f"{folder} holds the beginning of something else, with {', '.join(different)}. "
@@ -89,8 +102,8 @@ def _sum_weights(model: ElmoPreTrainedModel) -> int:
 
 
 @contextmanager
-def _replace(path: Path) -> Iterator[Path]:
-    """Give a temporary path; put what was written there in the place of `path`, all or nothing."""
+def replace(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; put what was written there in the place of `path`, or nothing."""
     temporary = path.with_name(path.name + ".temporary")
     try:
         yield temporary
@@ -100,6 +113,7 @@ def _replace(path: Path) -> Iterator[Path]:
 
 
 def write_parts(
+    sentences: Iterable[Sequence[str]],
     stream: BinaryIO,
     folder: Path,
     model: ElmoPreTrainedModel,
@@ -109,10 +123,9 @@ def write_parts(
     rank: int,
     num_ranks: int,
 ) -> list[Path]:
-    """Compute the parts that are this process's and not there yet; give the paths of all."""
+    """Compute the parts that are this process's and not there yet; return the paths of all."""
     parts: list[Path] = []
     first = 0
-    sentences = read_sentences(stream, settings.input_format, settings.pipeline)
     with _show_progress(stream, progress and rank == 0) as bar:
         for block in group_sentences(sentences, PART_BATCHES * settings.batch_tokens):
             part = folder / f"{len(parts):08d}.safetensors"
@@ -142,9 +155,13 @@ def _check_part(part: Path, block: list[Sequence[str]], first: int) -> None:
     for number, (before, now) in enumerate(zip_longest(read_words(part), block), start=first):
         if before != now:
             raise ValueError(
-                f"Sentence {number} is not the one that was there when {part.parent} was begun. "
-                "Go on with the same text, or delete the folder."
+                f"Expected sentence {number} to be {_quote(before)}, as when {part.parent} was "
+                f"begun, got {_quote(now)}. Go on with the same text, or delete the folder."
             )
+
+
+def _quote(words: Sequence[str] | None) -> str:
+    return "none" if words is None else repr(shorten(" ".join(words), QUOTED_CHARACTERS))
 
 
 def read_words(part: Path) -> list[list[str]]:
@@ -182,7 +199,7 @@ def _write_part(
     text = json.dumps(block).encode()
     tensors = {str(number): (settings.dtype, shape) for number, shape in enumerate(shapes, first)}
     header, (*starts, end) = make_header({**tensors, SENTENCES_KEY: ("uint8", (len(text),))})
-    with _replace(part) as temporary, temporary.open("wb") as file:
+    with replace(part) as temporary, temporary.open("wb") as file:
         file.write(header)
         for piece in pieces:
             shape = shapes[piece.sentence]

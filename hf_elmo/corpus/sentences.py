@@ -1,53 +1,69 @@
-"""Sentences of text files or of a `datasets` dataset, read line by line, never held whole."""
+"""The one reader of text: tokenised lines, CoNLL-U or raw text, compressed or not, never whole."""
 
 import bz2
 import glob
 import gzip
+import io
 import lzma
 import random
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
-
 # Given a source of chance, yields all sentences of a text in a shuffled order; given None, in the
 # text's own. A sentence is its words.
-Text: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
+SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
 NUM_CONLLU_COLUMNS = 10
 OPEN_FILES = 8  # files that a shuffled pass reads from at once
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
 
-def read_files(patterns: Iterable[str | Path]) -> Text:
-    """Read files of one sentence a line, words separated by white space.
+def read_files(
+    patterns: Iterable[str | Path], input_format: InputFormat = "text", pipeline: str = "en"
+) -> SentenceReader:
+    """Read files of text, such as those to train on.
 
-    A shuffled pass takes lines from `OPEN_FILES` files at once, through a buffer of `BUFFER_SIZE`
-    sentences. Blank lines are skipped.
+    A shuffled pass takes sentences from `OPEN_FILES` files at once, through a buffer of
+    `BUFFER_SIZE` sentences. Sentences without words are skipped.
 
     Args:
         patterns: Files, or patterns such as `text/*.txt.gz`; `.gz`, `.bz2`, `.xz` and `.zst` are
             decompressed while they are read.
+        input_format: As for `read_sentences`.
+        pipeline: As for `read_sentences`.
 
     Returns:
-        The text, to be read as often as one likes.
+        The reader, to be called as often as one likes.
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
     """
     files = _find_files(patterns)
 
+    def read_file(path: Path) -> Iterator[Any]:
+        with path.open("rb") as stream:
+            lines = decode_lines(decompress(stream, path.name), str(path))
+            if input_format == "text":  # cut into words when its turn has come: less memory
+                yield from (line for line in lines if not line.isspace())
+            else:
+                yield from filter(None, _cut(lines, input_format, pipeline))
+
     def read(rng: random.Random | None) -> Iterator[list[str]]:
-        if rng is None:
-            return map(str.split, _read_lines(files))
-        return map(str.split, shuffle(_interleave(files, rng), rng))
+        sentences: Iterator[Any] = chain.from_iterable(map(read_file, files))
+        if rng is not None:
+            sentences = shuffle(_interleave([partial(read_file, path) for path in files], rng), rng)
+        return map(str.split, sentences) if input_format == "text" else sentences
 
     return read
 
 
-def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> Text:
+def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> SentenceReader:
     """Read a dataset of the `datasets` package, streamed or not, one or more lines an example.
 
     Args:
@@ -55,16 +71,16 @@ def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> Tex
         column: Where an example holds its text, one sentence a line.
 
     Returns:
-        The text. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences.
+        The reader. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences.
 
     Raises:
-        KeyError: If an example has no such column.
+        ValueError: If an example has no such column.
     """
 
     def read_lines() -> Iterator[str]:
         for example in dataset:
             if column not in example:
-                raise KeyError(f"Expected a column {column!r} of text, got {', '.join(example)}.")
+                raise ValueError(f"Expected a column {column!r} of text, got {', '.join(example)}.")
             yield from (line for line in str(example[column]).split("\n") if line.strip())
 
     def read(rng: random.Random | None) -> Iterator[list[str]]:
@@ -73,87 +89,17 @@ def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> Tex
     return read
 
 
-def _find_files(patterns: Iterable[str | Path]) -> list[Path]:
-    files: list[Path] = []
-    for pattern in map(str, patterns):
-        found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207 (any folder)
-        found = [path for path in found if path.is_file()]
-        if not found:
-            raise FileNotFoundError(f"Expected text files, one sentence a line; none at {pattern}.")
-        files += found
-    return list(dict.fromkeys(files))
-
-
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".zst":
-        return _open_zstandard(path)
-    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    stream: IO[str] = openers.get(path.suffix, open)(path, "rt", encoding="utf-8", newline="\n")
-    return stream
-
-
-def _open_zstandard(path: Path) -> IO[str]:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise ImportError(
-            f"Reading {path} needs the package zstandard: pip install 'spacy-elmo[train]'."
-        ) from error
-    stream: IO[str] = zstandard.open(path, "rt", encoding="utf-8", newline="\n")
-    return stream
-
-
-def _read_lines(files: Sequence[Path]) -> Iterator[str]:
-    for path in files:
-        with _open_text(path) as lines:
-            try:
-                yield from (line for line in lines if not line.isspace())
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"Expected UTF-8 text in {path}, got: {error}. Convert it first, with iconv."
-                ) from error
-
-
-def _interleave(files: Sequence[Path], rng: random.Random) -> Iterator[str]:
-    """Yield the lines of all files, each from a random one of those that are open."""
-    waiting = list(files)
-    rng.shuffle(waiting)
-    readers = [_read_lines([path]) for path in waiting[:OPEN_FILES]]
-    del waiting[:OPEN_FILES]
-    while readers:
-        place = int(rng.random() * len(readers))
-        line = next(readers[place], None)
-        if line is not None:
-            yield line
-        elif waiting:
-            readers[place] = _read_lines([waiting.pop()])
-        else:
-            del readers[place]
-
-
-def shuffle(lines: Iterable[str], rng: random.Random) -> Iterator[str]:
-    """Yield all lines, each a random one of the `BUFFER_SIZE` that came next."""
-    buffer: list[str] = []
-    for line in lines:
-        if len(buffer) < BUFFER_SIZE:
-            buffer.append(line)
-            continue
-        place = int(rng.random() * BUFFER_SIZE)
-        yield buffer[place]
-        buffer[place] = line
-    rng.shuffle(buffer)
-    yield from buffer
-
-
 def read_sentences(
-    stream: Iterable[bytes], input_format: InputFormat, pipeline: str = "en"
+    stream: BinaryIO, input_format: InputFormat, pipeline: str = "en", name: str = "the text"
 ) -> Iterator[list[str]]:
-    """Read the sentences of a text.
+    """Read the sentences of one text, in its own order.
 
     Args:
-        stream: Lines, each with its end.
-        input_format: As in `Settings`.
+        stream: Bytes of UTF-8, not compressed.
+        input_format: `"text"`: one tokenised sentence a line, words between white space;
+            `"raw"`: text for spaCy to cut; `"conllu"`: CoNLL-U.
         pipeline: spaCy language or pipeline that cuts raw text.
+        name: Name of the text, for errors.
 
     Returns:
         An iterator of sentences. An empty line of `"text"` is an empty sentence.
@@ -161,24 +107,56 @@ def read_sentences(
     Raises:
         ValueError: If a line is not UTF-8, or not what the format asks for.
     """
-    lines = _decode(stream)
+    return _cut(decode_lines(stream, name), input_format, pipeline)
+
+
+def decompress(stream: BinaryIO, name: str) -> BinaryIO:
+    """Return the bytes of a file, decompressed by the suffix of its name while they are read."""
+    openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
+    opener = cast(Callable[[BinaryIO], BinaryIO] | None, openers.get(Path(name).suffix))
+    return stream if opener is None else opener(stream)
+
+
+def _open_zstandard(stream: BinaryIO) -> BinaryIO:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ImportError(
+            "Reading .zst files needs the package zstandard: pip install 'spacy-elmo[train]'."
+        ) from error
+    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    return io.BufferedReader(reader)
+
+
+def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """Decode lines, each with its end; an error tells the line.
+
+    Raises:
+        ValueError: If a line is not UTF-8, or the compressed file that it is from is damaged.
+    """
+    number = 0
+    try:
+        for number, line in enumerate(stream, start=1):
+            text = line.decode()
+            yield text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Expected UTF-8 in {name}, got byte {error.object[error.start]:#04x} in line "
+            f"{number}, column {error.start + 1}. Convert the text first, as with iconv -f latin1 "
+            "-t utf-8."
+        ) from error
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(
+            f"Expected a whole compressed file, but {name} is damaged after line {number}: {error}"
+        ) from error
+
+
+def _cut(lines: Iterator[str], input_format: InputFormat, pipeline: str) -> Iterator[list[str]]:
     if input_format == "conllu":
         return _read_conllu(lines)
     if input_format == "raw":
         return _read_raw(lines, pipeline)
-    return (line.split() for line in lines)
-
-
-def _decode(stream: Iterable[bytes]) -> Iterator[str]:
-    for number, line in enumerate(stream, start=1):
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"Line {number} is not UTF-8: byte {line[error.start]:#04x} in column "
-                f"{error.start + 1}. Convert the text first, as with iconv -f latin1 -t utf-8."
-            ) from error
-        yield text.removeprefix("\ufeff") if number == 1 else text
+    return map(str.split, lines)
 
 
 def _read_conllu(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -222,3 +200,47 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
     for doc in nlp.pipe(text for text in map(str.strip, lines) if text):
         for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
             yield [token.text for token in sentence if not token.is_space]
+
+
+def _find_files(patterns: Iterable[str | Path]) -> list[Path]:
+    files: list[Path] = []
+    for pattern in map(str, patterns):
+        found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207 (any folder)
+        found = [path for path in found if path.is_file()]
+        if not found:
+            raise FileNotFoundError(f"Expected text files; none at {pattern}.")
+        files += found
+    return list(dict.fromkeys(files))
+
+
+def _interleave(
+    readers: Sequence[Callable[[], Iterator[Any]]], rng: random.Random
+) -> Iterator[Any]:
+    """Yield the sentences of all files, each from a random one of those that are open."""
+    waiting = list(readers)
+    rng.shuffle(waiting)
+    opened = [read() for read in waiting[:OPEN_FILES]]
+    del waiting[:OPEN_FILES]
+    while opened:
+        number = int(rng.random() * len(opened))
+        sentence = next(opened[number], None)
+        if sentence is not None:
+            yield sentence
+        elif waiting:
+            opened[number] = waiting.pop()()
+        else:
+            del opened[number]
+
+
+def shuffle(sentences: Iterable[Any], rng: random.Random) -> Iterator[Any]:
+    """Yield all sentences, each a random one of the `BUFFER_SIZE` that came next."""
+    buffer: list[Any] = []
+    for sentence in sentences:
+        if len(buffer) < BUFFER_SIZE:
+            buffer.append(sentence)
+            continue
+        number = int(rng.random() * BUFFER_SIZE)
+        yield buffer[number]
+        buffer[number] = sentence
+    rng.shuffle(buffer)
+    yield from buffer

@@ -9,6 +9,7 @@ import typer
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
+from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
 from hf_elmo.corpus.sentences import read_files
 
 from .models import load_language_model
@@ -18,9 +19,7 @@ from .vocabulary import VOCABULARY_NAME, build_vocabulary, count_words
 
 Files = Annotated[
     list[str],
-    typer.Argument(
-        metavar="FILES", help="Text files or patterns: one sentence a line, words by spaces."
-    ),
+    typer.Argument(metavar="FILES", help="Text files or patterns; .gz .xz .bz2 .zst too."),
 ]
 ModelName = Annotated[str, typer.Option("--model", help="A folder or a name on the Hub.")]
 
@@ -33,6 +32,8 @@ def vocab(
         int | None, typer.Option(help="Words at most, <S>, </S> and <UNK> included.", min=4)
     ] = None,
     min_count: Annotated[int, typer.Option(help="Leave out words that are rarer.", min=1)] = 1,
+    input_format: InputFormatOption = "text",
+    pipeline: PipelineOption = "en",
 ) -> None:
     """Count words, and write those that the language model shall predict.
 
@@ -41,7 +42,7 @@ def vocab(
 
     One word a line: <S>, </S>, <UNK>, then by falling frequency, as the sampled softmax needs it.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
-    counts = count_words(read_files(files)(None))
+    counts = count_words(read_files(files, input_format, pipeline)(None))
     vocabulary = build_vocabulary(counts, max_size=size, min_count=min_count)
     vocabulary.save(output)
     total = counts.total()
@@ -63,6 +64,8 @@ def evaluate(
     batch_size: Annotated[
         int, typer.Option(help="Rows of the stream; they matter for the result.", min=1)
     ] = 128,
+    input_format: InputFormatOption = "text",
+    pipeline: PipelineOption = "en",
 ) -> None:
     """Compute the perplexity of a text, with the full softmax.
 
@@ -73,7 +76,7 @@ def evaluate(
     Words outside the target vocabulary count as <UNK>. The ends of sentences are predicted too,
     </S> by the forward direction and <S> by the backward one, but for the figure "per word".
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
-    text = read_files(files)
+    text = read_files(files, input_format, pipeline)
     language_model = load_language_model(resolve_name(model))
     if protocol == "bilm-tf":
         result = evaluate_stream(*language_model, text, batch_size=batch_size)
@@ -97,6 +100,8 @@ def _format(result: Perplexity) -> str:
 def score(
     files: Files,
     model: ModelName = BUNDLED_NAME,
+    input_format: InputFormatOption = "text",
+    pipeline: PipelineOption = "en",
 ) -> None:
     """Write how likely each word is, in nats: a line for each, tab-separated.
 
@@ -109,7 +114,8 @@ def score(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     loaded = load_language_model(resolve_name(model))
     number = -1
-    for number, scores in enumerate(score_sentences(read_files(files)(None), *loaded)):
+    text = read_files(files, input_format, pipeline)
+    for number, scores in enumerate(score_sentences(text(None), *loaded)):
         nothing = torch.full((len(scores.words),), math.nan)
         columns = [
             scores.forward[:-1],
@@ -121,7 +127,7 @@ def score(
         for word, *values in zip(scores.words, *(c.tolist() for c in columns), strict=True):
             typer.echo("\t".join([word, *(f"{value:.4f}" for value in values)]))
     if number < 0:
-        raise typer.BadParameter(f"No sentence in {', '.join(files)}.")
+        raise ValueError(f"Expected sentences to score, found none in {', '.join(files)}.")
 
 
 @report_errors

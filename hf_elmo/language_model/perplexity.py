@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.sentences import Text
+from hf_elmo.corpus.sentences import SentenceReader
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .scores import SentenceScores, score_sentences
@@ -82,7 +82,7 @@ def evaluate_stream(
     model: ElmoForPreTraining,
     tokenizer: PreTrainedTokenizerBase,
     vocabulary: TargetVocabulary,
-    text: Text,
+    text: SentenceReader,
     *,
     batch_size: int,
 ) -> Perplexity:
@@ -149,7 +149,7 @@ def evaluate_text(
     model: ElmoForPreTraining,
     tokenizer: PreTrainedTokenizerBase,
     vocabulary: TargetVocabulary,
-    text: Text,
+    text: SentenceReader,
 ) -> Perplexity:
     """Compute the perplexity of a text sentence by sentence; see `evaluate_sentences`."""
     scores = score_sentences(text(None), model, tokenizer, vocabulary, with_both=False)

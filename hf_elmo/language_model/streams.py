@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.sentences import Text
+from hf_elmo.corpus.sentences import SentenceReader
 
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 
@@ -28,7 +28,7 @@ class SentenceStream:
     """
 
     def __init__(
-        self, text: Text, *, seed: int | str | None = None, num_passes: int | None = None
+        self, text: SentenceReader, *, seed: int | str | None = None, num_passes: int | None = None
     ) -> None:
         self._text = text
         self._seed = seed

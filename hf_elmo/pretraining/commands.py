@@ -17,7 +17,8 @@ from transformers import (
 from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.corpus.sentences import Text, read_dataset, read_files
+from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
+from hf_elmo.corpus.sentences import InputFormat, SentenceReader, read_dataset, read_files
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.streams import SentenceStream, WindowStream
 from hf_elmo.language_model.vocabulary import (
@@ -31,7 +32,6 @@ from hf_elmo.modeling_heads import ElmoForPreTraining
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
 
-NUM_BOUNDARIES = 1  # predictions of a direction and sentence beside its words
 DEFAULT_VOCABULARY_SIZE = 50_000
 ADAM_BETA2 = (
     0.99  # gradients of windows that follow one another are alike: forget sooner than 0.999
@@ -46,8 +46,10 @@ def pretrain(
     output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
     train: Annotated[
         list[str] | None,
-        typer.Option(help="Text files or patterns, one sentence a line; .gz .xz .bz2 .zst too."),
+        typer.Option(help="Text files or patterns; .gz .xz .bz2 .zst too."),
     ] = None,
+    input_format: InputFormatOption = "text",
+    pipeline: PipelineOption = "en",
     dataset: Annotated[
         str | None, typer.Option(help="Instead: a dataset of the Hub, or a folder; streamed.")
     ] = None,
@@ -135,8 +137,8 @@ def pretrain(
         raise ValueError("Expected --valid with --patience: held-out text to judge by.")
     if not resume and any(output.glob("checkpoint-*")):
         raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
-    text = _read_text(train, dataset, dataset_config, split, column)
-    heldout = read_files(valid) if valid else None
+    text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
+    heldout = read_files(valid, input_format, pipeline) if valid else None
     words = _choose_vocabulary(text, vocabulary, vocab_size, from_model)
     set_seed(seed)
     model, tokenizer = _choose_model(words, preset, config, from_model)
@@ -182,12 +184,18 @@ def pretrain(
 
 
 def _read_text(
-    files: list[str] | None, dataset: str | None, config: str | None, split: str, column: str
-) -> Text:
+    files: list[str] | None,
+    input_format: InputFormat,
+    pipeline: str,
+    dataset: str | None,
+    config: str | None,
+    split: str,
+    column: str,
+) -> SentenceReader:
     if (files is None) == (dataset is None):
         raise ValueError("Expected text to train on: either --train or --dataset.")
     if files is not None:
-        return read_files(files)
+        return read_files(files, input_format, pipeline)
     return read_dataset(_load_dataset(str(dataset), config, split), column)
 
 
@@ -202,7 +210,7 @@ def _load_dataset(name: str, config: str | None, split: str) -> Any:
 
 
 def _choose_vocabulary(
-    text: Text, path: Path | None, size: int, from_model: str | None
+    text: SentenceReader, path: Path | None, size: int, from_model: str | None
 ) -> TargetVocabulary:
     if path is not None:
         return TargetVocabulary.from_file(path)
@@ -220,8 +228,8 @@ def _choose_model(
     return create_model(ElmoConfig(**PRESETS[preset]), words)
 
 
-def _count_targets(text: Text) -> int:
-    return sum(len(words) + NUM_BOUNDARIES for words in text(None))
+def _count_targets(text: SentenceReader) -> int:
+    return sum(len(words) + 1 for words in text(None))  # each word and the end
 
 
 def _optimizer_arguments(
@@ -245,7 +253,7 @@ def _optimizer_arguments(
 
 
 def _checkpoint_arguments(
-    heldout: Text | None, evaluate_every: int, save_every: int, keep: int
+    heldout: SentenceReader | None, evaluate_every: int, save_every: int, keep: int
 ) -> dict[str, Any]:
     """Tell `TrainingArguments` when to save; with held-out text, also to keep the best."""
     if heldout is None:
@@ -262,7 +270,7 @@ def _checkpoint_arguments(
 
 
 def _stream_windows(
-    text: Text, words: TargetVocabulary, arguments: TrainingArguments, window: int
+    text: SentenceReader, words: TargetVocabulary, arguments: TrainingArguments, window: int
 ) -> WindowStream:
     """Stream the windows of this process's rows, in an order that the seed decides."""
     batch_size = arguments.per_device_train_batch_size

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from hf_elmo.corpus.sentences import Text
+from hf_elmo.corpus.sentences import SentenceReader
 from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
@@ -66,7 +66,7 @@ class ElmoTrainer(Trainer):
         tokenizer: PreTrainedTokenizerBase,
         vocabulary: TargetVocabulary,
         stream: WindowStream,
-        heldout: Text | None = None,
+        heldout: SentenceReader | None = None,
         max_hours: float | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ import typer
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.corpus.sentences import Text
+from hf_elmo.corpus.sentences import SentenceReader
 from hf_elmo.language_model import windows as windows_module
 from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
@@ -87,7 +87,7 @@ def main(
     typer.echo(f"peak memory in float32 {peak:.2f} GiB, {model.num_parameters():,} weights")
 
 
-def make_text(words: list[str], seed: int) -> Text:
+def make_text(words: list[str], seed: int) -> SentenceReader:
     """Make endless sentences of 20 words, frequencies by Zipf's law."""
 
     def read(_: Random | None) -> Iterator[list[str]]:

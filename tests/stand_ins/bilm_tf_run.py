@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hf_elmo.corpus.sentences import Text
+from hf_elmo.corpus.sentences import SentenceReader
 
 SEED = 0
 RUN_ROWS, RUN_WINDOW, RUN_WIDTH, RUN_CELLS = 16, 10, 16, 32
@@ -113,7 +113,7 @@ def draw_initial_values(vocab_size: int) -> dict[str, Tensor]:
     return {name: torch.from_numpy(value.copy()) for name, value in values.items()}
 
 
-def read_in_its_order(folder: Path) -> tuple[Text, Text]:
+def read_in_its_order(folder: Path) -> tuple[SentenceReader, SentenceReader]:
     """Read the text for the forward and the backward direction, endlessly, in the run's order.
 
     As in bilm/data.py (`LMDataset`), each direction takes file after file, in a new order on each

@@ -1,5 +1,6 @@
 """The command that embeds a file: its input, its options, its errors."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text
     )
     assert result.exit_code == 0, result.output
     check(output, tiny_model, layers="top")
+
+
+def test_the_command_reads_compressed_text(
+    model_folder: Path, tiny_model: ElmoModel, text: Path
+) -> None:
+    output = text.with_name("vectors.npz")
+    compressed = text.with_name("text.txt.gz")
+    compressed.write_bytes(gzip.compress(text.read_bytes()))
+    result = CliRunner().invoke(
+        app, ["embed", str(compressed), str(output), "--model", str(model_folder)]
+    )
+    assert result.exit_code == 0, result.output
+    check(output, tiny_model)
 
 
 def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:

@@ -209,10 +209,50 @@ def test_a_killed_run_goes_on_without_computing_anything_again(
         "embed_pieces",
         lambda block, *a, **k: computed.append(1) or embed_pieces(block, *a, **k),
     )
-    embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=True)
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS)
     check(output, tiny_model)
     assert len(computed) == NUM_PARTS - num_parts
-    assert not output.with_name(name + ".partial").exists()
+    assert not list(output.parent.glob("vectors.*.*"))
+
+
+def finish_but_for_tidying_up(model: ElmoModel, text: Path, output: Path) -> None:
+    """Leave a run that was killed when its output was in its place."""
+
+    def run_until_killed() -> None:
+        shutil.rmtree = stop_at(shutil.rmtree, 0, kill)
+        embed_file(text, output, model, tokenizer, SETTINGS)
+
+    assert run_in_fork(run_until_killed) == [-signal.SIGKILL]
+
+
+@pytest.mark.parametrize("what", ["text", "settings", "model"])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_finished_output_is_not_taken_for_that_of_another_run(
+    tiny_model: ElmoModel, text: Path, what: str
+) -> None:
+    output = text.with_name("vectors.h5")
+    finish_but_for_tidying_up(tiny_model, text, output)
+    settings = Settings(batch_tokens=5) if what == "settings" else SETTINGS
+    if what == "text":
+        text.write_text(text.read_text() + "more\n")
+    if what == "model":
+        with torch.no_grad():
+            tiny_model.token_encoder.projection.bias[0] += 1
+    with pytest.raises(FileExistsError, match="is there already"):
+        embed_file(text, output, tiny_model, tokenizer, settings)
+    assert output.exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_finished_output_is_overwritten_when_asked(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    finish_but_for_tidying_up(tiny_model, text, output)
+    (output.with_name("vectors.h5.partial") / "settings.json").unlink()
+    embed_file(
+        text, output, tiny_model, tokenizer, Settings(layers="top", batch_tokens=4), overwrite=True
+    )
+    check(output, tiny_model, layers="top")
+    assert not list(output.parent.glob("vectors.*.*"))
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(

@@ -1,8 +1,9 @@
 import bz2
 import gzip
+import io
 import lzma
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_zstandard_files_are_decompressed_while_read(tmp_path: Path) -> None:
 
 
 def test_a_pattern_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"Expected text files.*none at .*missing-\*"):
+    with pytest.raises(FileNotFoundError, match=r"Expected text files; none at .*missing-\*"):
         read_files([tmp_path / "missing-*"])
 
 
@@ -111,21 +112,25 @@ def test_a_dataset_can_be_read_again_and_shuffled() -> None:
 
 
 def test_a_dataset_without_the_column_is_an_error() -> None:
-    with pytest.raises(KeyError, match="Expected a column 'text' of text, got body"):
+    with pytest.raises(ValueError, match="Expected a column 'text' of text, got body"):
         list(read_dataset([{"body": "x"}])(None))
 
 
 def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes("naïve\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"Expected UTF-8 text in .*latin\.txt, got: .*iconv"):
+    with pytest.raises(ValueError, match=r"Expected UTF-8 in .*latin\.txt, got byte .*iconv"):
         list(read_files([path])(None))
 
 
 @pytest.mark.parametrize(
     ("lines", "input_format", "message"),
     [
-        ([b"good\n", b"na\xefve\n"], "text", "Line 2 is not UTF-8: byte 0xef in column 3. Convert"),
+        (
+            [b"good\n", b"na\xefve\n"],
+            "text",
+            "UTF-8 in x.txt, got byte 0xef in line 2, column 3. Convert",
+        ),
         (
             [b"1\tword\n"],
             "conllu",
@@ -137,26 +142,59 @@ def test_malformed_text_is_refused_by_its_line(
     lines: list[bytes], input_format: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        list(read_sentences(lines, input_format))
+        list(read(lines, input_format))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+)
+def test_a_compressed_file_that_breaks_off_is_named(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    (tmp_path / f"a{suffix}").write_bytes(compress(b"Ein Satz .\n" * 1000)[:-20])
+    with pytest.raises(ValueError, match=rf"a\{suffix} is damaged after line"):
+        list(read_files([tmp_path / f"a{suffix}"])(None))
+
+
+def test_several_zstandard_frames_are_one_text(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    (tmp_path / "a.zst").write_bytes(zstandard.compress(b"one\n") + zstandard.compress(b"two\n"))
+
+    assert list(read_files([tmp_path / "a.zst"])(None)) == [["one"], ["two"]]
+
+
+def read(lines: list[bytes], input_format: Any, pipeline: str = "en") -> Iterator[list[str]]:
+    return read_sentences(io.BytesIO(b"".join(lines)), input_format, pipeline, "x.txt")
 
 
 def test_text_is_a_sentence_a_line() -> None:
     lines = ["\ufeffThe  bank\r\n", "\n", " A river\u2028bank"]
-    sentences = list(read_sentences([line.encode() for line in lines], "text"))
+    sentences = list(read([line.encode() for line in lines], "text"))
     assert sentences == [["The", "bank"], [], ["A", "river", "bank"]]
 
 
+CONLLU = ["# text = vámonos", "1-2\tvámonos", "1\tvamos", "2\tnos", "2.1\tgap", "", "", "1\tfin"]
+CONLLU_LINES = [(row + "\t_" * 8 if "\t" in row else row).encode() + b"\n" for row in CONLLU]
+
+
 def test_conllu_gives_its_syntactic_words() -> None:
-    rows = ["# text = vámonos", "1-2\tvámonos", "1\tvamos", "2\tnos", "2.1\tgap", "", "", "1\tfin"]
-    tail = "\t_" * 8
-    lines = [(row + tail if "\t" in row else row) + "\n" for row in rows]
-    sentences = list(read_sentences([line.encode() for line in lines], "conllu"))
-    assert sentences == [["vamos", "nos"], ["fin"]]
+    assert list(read(CONLLU_LINES, "conllu")) == [["vamos", "nos"], ["fin"]]
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_files_to_train_on_may_be_conllu(tmp_path: Path, seed: int | None) -> None:
+    (tmp_path / "a.conllu.gz").write_bytes(gzip.compress(b"".join(CONLLU_LINES)))
+    text = read_files([tmp_path / "a.conllu.gz"], "conllu")
+
+    assert sorted(text(None if seed is None else random.Random(seed))) == [
+        ["fin"],
+        ["vamos", "nos"],
+    ]
 
 
 def test_raw_text_is_cut_by_spacy() -> None:
     lines = [b"The bank's rates rose.  A  river. \n", b"  \n", b"New\tline"]
-    sentences = list(read_sentences(lines, "raw", "en"))
+    sentences = list(read(lines, "raw", "en"))
     assert sentences == [
         ["The", "bank", "'s", "rates", "rose", "."],
         ["A", "river", "."],
@@ -166,4 +204,4 @@ def test_raw_text_is_cut_by_spacy() -> None:
 
 def test_an_unknown_language_is_told() -> None:
     with pytest.raises(ValueError, match="Expected a spaCy language or pipeline, got 'xq'"):
-        list(read_sentences([b"text"], "raw", "xq"))
+        list(read([b"text"], "raw", "xq"))

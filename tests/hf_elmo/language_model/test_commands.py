@@ -95,7 +95,9 @@ def test_mistakes_are_told_without_a_traceback(
 ) -> None:
     (folder / "empty.txt").touch()
 
-    assert "No sentence in" in fail("score", folder / "empty.txt", "--model", trained)
+    assert "Error: Expected sentences to score" in fail(
+        "score", folder / "empty.txt", "--model", trained
+    )
     assert "none at" in fail("vocab", folder / "missing.txt")
     assert "Expected target_vocab.txt" in fail(
         "evaluate", folder / "text.txt", "--model", tiny_folder

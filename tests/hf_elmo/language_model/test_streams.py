@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.corpus.sentences import Text
+from hf_elmo.corpus.sentences import SentenceReader
 from hf_elmo.language_model.streams import SentenceStream, Window, WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "b", "c", "d", "e", "f"])
 
 
-def text_of(*sentences: str) -> Text:
+def text_of(*sentences: str) -> SentenceReader:
     def read(rng: Random | None) -> Iterator[list[str]]:
         lines = list(sentences)
         if rng is not None:
