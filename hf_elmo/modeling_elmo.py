@@ -21,6 +21,11 @@ from .word_cache import WordCache, encode_distinct
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
 # Words of which the characters are encoded at a time, so that memory stays bounded.
 WORDS_PER_CHUNK = 128
+NO_EXPORT = (
+    "ELMo cannot be exported or traced (torch.export, torch.jit.trace, ONNX): its loops follow the "
+    "lengths of words and sentences, which a graph would fix. Run it in PyTorch; under "
+    "torch.compile it runs as it is, and what stands around it is compiled."
+)
 
 
 class ElmoState(NamedTuple):
@@ -392,6 +397,7 @@ class ElmoModel(ElmoPreTrainedModel):
                 module.quantization = quantization
         return self
 
+    @torch.compiler.disable
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         """Encode words, each on its own, equal ones once.
 
@@ -447,6 +453,7 @@ class ElmoModel(ElmoPreTrainedModel):
             ElmoState(forward, backward[0] if backward else None),
         )
 
+    @torch.compiler.disable
     def run_lstms(
         self,
         inputs: tuple[Tensor | None, Tensor | None],
@@ -487,6 +494,7 @@ class ElmoModel(ElmoPreTrainedModel):
         return ElmoState((h, c), (h, c) if config.bidirectional else None)
 
     @can_return_tuple
+    @torch.compiler.disable  # its loops follow the lengths of words and sentences
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -517,7 +525,11 @@ class ElmoModel(ElmoPreTrainedModel):
 
         Raises:
             ValueError: If ids are missing, surplus or misshapen, or the state has another batch.
+            NotImplementedError: If the model is being exported or traced.
         """
+        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # untyped
+        if is_traced or torch.compiler.is_compiling():
+            raise NotImplementedError(NO_EXPORT)
         mask = self._check_inputs(input_ids, attention_mask, word_input_ids)
         batch = len(mask)
         words = self.encode_words(

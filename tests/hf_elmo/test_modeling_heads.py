@@ -438,3 +438,26 @@ def test_features_drop_out_their_mixes_in_training_alone(tiny_config: ElmoConfig
     layers = torch.ones(3, 5, 6, 16)
     assert_close(features.eval().mix(layers)[0], layers[0])
     assert set(features.train().mix(layers)[0].flatten().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own: it looks at every attribute
+@pytest.mark.parametrize("export", [torch.export.export, torch.jit.trace])
+def test_export_is_refused_in_a_sentence(
+    tiny_config: ElmoConfig, export: Callable[..., object]
+) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config)
+    with pytest.raises(NotImplementedError, match="ELMo cannot be exported or traced"):
+        export(model, make_batch(tiny_config, SENTENCES))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own: it looks at every attribute
+@pytest.mark.parametrize("head", HEADS)
+def test_compiled_models_do_as_they_did(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7, freeze_bilm=False)
+    batch = make_batch(tiny_config, SENTENCES)
+    compiled = torch.compile(model, backend="eager")
+    assert_close(compiled(*batch)[0], model(*batch)[0])
+    compiled(*batch)[0].sum().backward()
+    assert model.base_model.token_encoder.projection.weight.grad is not None

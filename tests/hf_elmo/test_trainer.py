@@ -91,6 +91,18 @@ def test_trainer_makes_the_loss_fall(
         assert_close(model.elmo.state_dict(), before, rtol=0, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore")  # PyTorch's own: it looks at every attribute
+def test_trainer_can_compile(tiny_config: ElmoConfig, tmp_path: Path) -> None:
+    losses = []
+    for options in ({}, {"torch_compile": True, "torch_compile_backend": "eager"}):
+        trainer = make_trainer(
+            make_model(ElmoForTokenClassification, tiny_config), tmp_path, max_steps=2, **options
+        )
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert losses[1] == pytest.approx(losses[0])
+
+
 @pytest.mark.parametrize("head", [ElmoForTokenClassification, ElmoForSequenceClassification])
 def test_accumulated_gradients_are_those_of_one_batch(
     tiny_config: ElmoConfig, tmp_path: Path, head: type[ElmoPreTrainedModel]
