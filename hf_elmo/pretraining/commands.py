@@ -111,7 +111,7 @@ def pretrain(
     save_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 1000,
     keep: Annotated[int, typer.Option(help="Checkpoints to keep, with the best.", min=1)] = 2,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the folder.")
+        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
     ] = False,
     log_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Of weights, order, negatives and dropout.")] = 0,

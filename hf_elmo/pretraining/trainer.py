@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import (
+    EarlyStoppingCallback,
     PreTrainedTokenizerBase,
     SchedulerType,
     Trainer,
@@ -20,6 +21,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -30,8 +32,8 @@ from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_elmo import ElmoState
 
-POSITION_NAME = "stream.json"
-STATE_NAME = "bilm_state_{rank}.safetensors"
+from .checkpoints import POSITION_NAME, STATE_NAME, find_last_checkpoint
+
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
 MAX_LOG_PERPLEXITY = 700.0  # exp of more is no float
@@ -82,6 +84,54 @@ class ElmoTrainer(Trainer):
             callbacks=[self._clock, *(callbacks or [])],
         )
         self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
+
+    def train(  # type: ignore[override]  # no search for hyperparameters
+        self, resume_from_checkpoint: Path | str | bool | None = None
+    ) -> None:
+        """Train to the end.
+
+        Args:
+            resume_from_checkpoint: Go on from this checkpoint; True = from the last one that is
+                whole, or from the start if there is none.
+        """
+        if resume_from_checkpoint is True:
+            with self.args.main_process_first():
+                resume_from_checkpoint = find_last_checkpoint(
+                    Path(str(self.args.output_dir)), self.args.world_size
+                )
+        if not resume_from_checkpoint:
+            self._clock.elapsed = 0.0
+            super().train()
+        elif self._is_over(Path(resume_from_checkpoint)):  # Trainer would take one more step
+            best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
+            self._load_from_checkpoint(best or str(resume_from_checkpoint))
+        else:
+            super().train(str(resume_from_checkpoint))
+
+    def _is_over(self, checkpoint: Path) -> bool:
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        position = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))
+        self._restore_callbacks(position)
+        return (
+            self.state.global_step >= self.args.max_steps
+            or self._clock.fraction() >= 1
+            or any(
+                callback.early_stopping_patience_counter >= callback.early_stopping_patience
+                for callback in self._find_early_stopping()
+            )
+        )
+
+    def _restore_callbacks(self, position: dict[str, Any]) -> None:
+        self._clock.elapsed = position["seconds"]
+        for callback in self._find_early_stopping():
+            callback.early_stopping_patience_counter = position["evaluations_without_gain"]
+            # Trainer looks it up when it saves, even if the checkpoint is of a training without.
+            states = cast(dict[str, Any], self.state.stateful_callbacks)
+            states.setdefault(type(callback).__name__, callback.state())
+
+    def _find_early_stopping(self) -> list[EarlyStoppingCallback]:
+        callbacks = self.callback_handler.callbacks
+        return [callback for callback in callbacks if isinstance(callback, EarlyStoppingCallback)]
 
     def get_train_dataloader(self) -> Any:
         """Return the windows; they have no length, since the text is read again and again."""
@@ -178,11 +228,18 @@ class ElmoTrainer(Trainer):
         rank = self.args.process_index
         directions = [pair for pair in self.model.state or () if pair is not None]
         parts = [part.contiguous() for pair in directions for part in pair]
-        tensors = dict(zip(STATE_PARTS, parts, strict=False))
+        tensors = dict(zip(STATE_PARTS[: len(parts)], parts, strict=True))
         save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
         if rank == 0:
-            position = {"num_windows": self.model.num_windows} | self._stream.state_dict()
+            counters = [x.early_stopping_patience_counter for x in self._find_early_stopping()]
+            position = self._stream.state_dict() | {
+                "num_windows": self.model.num_windows,
+                "seconds": self._clock.now(),
+                "evaluations_without_gain": max(counters, default=0),
+            }
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
+        if self.args.world_size > 1:  # Trainer's state comes next, and tells that all is written
+            torch.distributed.barrier()
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
@@ -194,6 +251,7 @@ class ElmoTrainer(Trainer):
             position = json.loads((Path(checkpoint) / POSITION_NAME).read_text("utf-8"))
             self.model.num_windows = position["num_windows"]
             self._stream.load_state_dict(position)
+            self._restore_callbacks(position)
         super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -243,18 +301,20 @@ class TrainingClock(TrainerCallback):
         self._last_step, self._last_lap = step, now
         return lap
 
+    def now(self) -> float:
+        """Return the seconds of training until now."""
+        return time.monotonic() - self._start
+
     def on_train_begin(  # noqa: D102
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        hours = [entry["hours"] for entry in state.log_history if "hours" in entry]
-        self.elapsed = 3600 * hours[-1] if hours else 0.0
         self._start = time.monotonic() - self.elapsed
         self.lap(state.global_step)
 
     def on_step_begin(  # noqa: D102
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        elapsed = [time.monotonic() - self._start]
+        elapsed = [self.now()]
         if args.world_size > 1:
             torch.distributed.broadcast_object_list(elapsed)
         self.elapsed = elapsed[0]

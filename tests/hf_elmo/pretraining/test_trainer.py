@@ -127,6 +127,92 @@ def test_resumed_training_equals_uninterrupted_training_exactly(
     assert torch.equal(second.model.state.forward[1], whole.model.state.forward[1])
 
 
+@pytest.mark.parametrize("optim", ["adamw_torch_fused", "adagrad"])
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+@pytest.mark.parametrize("step", range(1, 5))
+def test_training_resumed_after_any_step_is_exact(
+    tmp_path: Path, tiny_config: ElmoConfig, optim: str, schedule: str, step: int
+) -> None:
+    options = {"optim": optim, "lr_scheduler_type": schedule, "max_steps": 4}
+    first = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=1, **options)
+    first.train()
+    second = make_trainer(tmp_path, tiny_config, **options)
+    set_seed(99)
+    second.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+
+    for name, value in weights(first).items():
+        assert torch.equal(weights(second)[name], value), name
+
+
+def test_resuming_skips_a_checkpoint_that_is_not_whole(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    first = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=2)
+    first.train()
+    (tmp_path / "checkpoint-6" / "trainer_state.json").unlink()
+    (tmp_path / "checkpoint-4" / "optimizer.pt").unlink()
+    second = make_trainer(tmp_path, tiny_config)
+    with pytest.warns(UserWarning, match="checkpoint-[46], which is not whole"):
+        second.train(resume_from_checkpoint=True)
+
+    assert second.state.global_step == 6
+    for name, value in weights(first).items():
+        assert torch.equal(weights(second)[name], value), name
+
+
+def test_resuming_without_a_checkpoint_begins(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    trainer = make_trainer(tmp_path / "none", tiny_config)
+    trainer.train(resume_from_checkpoint=True)
+
+    assert trainer.state.global_step == 6
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_the_patience_of_early_stopping_is_resumed(
+    tmp_path: Path, tiny_config: ElmoConfig, step: int
+) -> None:
+    def make() -> ElmoTrainer:
+        return make_trainer(
+            tmp_path,
+            tiny_config,
+            heldout=text,
+            max_steps=50,
+            eval_strategy="steps",
+            eval_steps=1,
+            save_strategy="steps",
+            save_steps=1,
+            load_best_model_at_end=True,
+            metric_for_best_model="eval_perplexity",
+            greater_is_better=False,
+            learning_rate=5.0,  # every step makes it worse
+            callbacks=[EarlyStoppingCallback(2)],
+        )
+
+    whole, parts = make(), make()
+    whole.train()
+    last = whole.state.global_step
+    parts.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+
+    assert last == 3
+    assert parts.state.global_step == last
+    for name, value in weights(whole).items():
+        assert torch.equal(weights(parts)[name], value), name
+
+
+def test_the_time_of_training_is_resumed(
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count(step=0.01)
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    options = {"max_steps": 1_000_000, "max_hours": 1 / 3600, "save_strategy": "steps"}
+    first = make_trainer(tmp_path, tiny_config, save_steps=1000, **options)
+    first.train()
+    second = make_trainer(tmp_path, tiny_config, save_steps=1000, **options)
+    second.train(resume_from_checkpoint=True)
+
+    assert second.state.global_step == first.state.global_step
+
+
 def test_the_state_in_a_checkpoint_matters(tmp_path: Path, tiny_config: ElmoConfig) -> None:
     trainer = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=3)
     trainer.train()

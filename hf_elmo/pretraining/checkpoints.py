@@ -1,0 +1,58 @@
+"""Which checkpoint to go on from: the last one that is whole."""
+
+import json
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME
+
+POSITION_NAME = "stream.json"
+STATE_NAME = "bilm_state_{rank}.safetensors"
+FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
+
+
+def find_last_checkpoint(folder: Path, num_processes: int) -> Path | None:
+    """Find the newest checkpoint that is whole, with a warning of each newer one that is not.
+
+    Those that were never finished, since the training was killed while it wrote them, are deleted:
+    Trainer would count them among those to keep.
+
+    Args:
+        folder: Where the checkpoints are.
+        num_processes: Processes of the training.
+
+    Returns:
+        Its folder, or None if there is none.
+    """
+    found = [(int(path.name.partition("-")[2]), path) for path in _list_checkpoints(folder)]
+    for _, path in sorted(found, reverse=True):
+        missing = _find_missing(path, num_processes)
+        if not missing:
+            return path
+        is_unfinished = TRAINER_STATE_NAME in missing
+        warnings.warn(
+            f"Going on from before {path}, which is not whole: it lacks {', '.join(missing)}."
+            + (" It was being written when the training ended, and is deleted." * is_unfinished),
+            stacklevel=2,
+        )
+        if is_unfinished:
+            shutil.rmtree(path, ignore_errors=True)
+    return None
+
+
+def _list_checkpoints(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("checkpoint-*") if re.search(r"-\d+$", path.name)]
+
+
+def _find_missing(checkpoint: Path, num_processes: int) -> list[str]:
+    """List what a checkpoint lacks. Trainer writes its state last: it tells that all is written."""
+    states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
+    missing = [name for name in (*FILES, *states) if not (checkpoint / name).is_file()]
+    try:
+        json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        missing.append(TRAINER_STATE_NAME)
+    return missing
