@@ -318,11 +318,21 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         return True
 
     def find_listeners(self, component: Any) -> None:
-        """Connect the listeners of a later component, and note who reads `doc.tensor`."""
+        """Connect the listeners of a later component, and note who reads `doc.tensor`.
+
+        Raises:
+            ValueError: If one of them is spaCy's own, which reads vectors of another kind.
+        """
         if not isinstance(getattr(component, "model", None), Model):
             return
         for node in component.model.walk():
             if isinstance(node, Tok2VecListener):
+                if node.upstream_name == self.name:
+                    raise ValueError(
+                        f"Expected a spacy_elmo.ElmoListener.v1 with upstream = {self.name!r} in "
+                        f"the model of component {component.name!r}, got a "
+                        "spacy.Tok2VecListener.v1, which can read a 'tok2vec' component alone."
+                    )
                 self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 node.attrs["link"].connect(self.source)
