@@ -23,7 +23,7 @@ from .architecture import (
     iterate_word_layers,
     to_ops,
 )
-from .extensions import LAYERS_KEY, VECTORS_KEY, get_mean_vector, register_extensions
+from .extensions import put_vectors, register_extensions, set_layers, set_vectors
 from .layer_cache import LayerCache
 from .layer_source import LayerSource
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
@@ -203,20 +203,16 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         for doc, (vectors, layers, segments) in zip(docs, predictions, strict=True):
             self._set_vectors(doc, vectors)
             if self.store_layers:
-                doc.user_data[LAYERS_KEY] = layers
+                set_layers(doc, layers)
             self.source.held.hold(doc, segments, layers, len(self.listeners))
         self.source.held.trim()
 
     def _set_vectors(self, doc: Doc, vectors: Array) -> None:
         is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
-        if not is_set:
-            doc.user_data[VECTORS_KEY] = vectors if self.set_tensor == "auto" else None
-            return
-        doc.tensor = cast(Any, vectors)
-        doc.user_data.pop(VECTORS_KEY, None)
-        if doc.vocab.vectors.size == 0:  # static vectors go first in spaCy
-            doc.vector = cast(Any, get_mean_vector(doc))
-            doc.vector_norm = None  # type: ignore[assignment]  # not known yet
+        if is_set:
+            put_vectors(doc, vectors)
+        else:
+            set_vectors(doc, vectors if self.set_tensor == "auto" else None)
 
     # Training
 
@@ -322,11 +318,21 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         return True
 
     def find_listeners(self, component: Any) -> None:
-        """Connect the listeners of a later component, and note who reads `doc.tensor`."""
+        """Connect the listeners of a later component, and note who reads `doc.tensor`.
+
+        Raises:
+            ValueError: If one of them is spaCy's own, which reads vectors of another kind.
+        """
         if not isinstance(getattr(component, "model", None), Model):
             return
         for node in component.model.walk():
             if isinstance(node, Tok2VecListener):
+                if node.upstream_name == self.name:
+                    raise ValueError(
+                        f"Expected a spacy_elmo.ElmoListener.v1 with upstream = {self.name!r} in "
+                        f"the model of component {component.name!r}, got a "
+                        "spacy.Tok2VecListener.v1, which can read a 'tok2vec' component alone."
+                    )
                 self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 node.attrs["link"].connect(self.source)

@@ -4,29 +4,65 @@ Each is computed from the doc's own data, by functions that a pickle can name, s
 in other processes and in docs that were stored.
 """
 
+from typing import Any, cast
+
 from spacy.tokens import Doc, Span, Token
 
 from .architecture import Array
 
-# Keys of `doc.user_data`.
-LAYERS_KEY = "elmo_layers"
-VECTORS_KEY = "elmo_vectors"  # where doc.tensor is not ours to set
+# Keys of `doc.user_data`, where spaCy itself keeps the values of `doc._.NAME`; its types know of
+# strings alone.
+LAYERS_KEY: Any = ("._.", "elmo_layers", None, None)
+VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # where doc.tensor is not ours to set
+# Says that `doc.tensor` is ours; its value is the width. It is an attribute of the doc's first
+# character: spaCy carries these along when docs are joined or copied in part, and drops the others.
+TENSOR_KEY: Any = ("._.", "elmo_tensor", 0, None)
 
 
 def register_extensions() -> None:
     """Add ELMo's attributes to all docs, spans and tokens.
 
     The `elmo` component does this; call it to read stored docs without a pipeline.
+
+    Raises:
+        ValueError: If there are others of the same name.
     """
-    Doc.set_extension("elmo_layers", getter=get_layers, setter=set_layers, force=True)
-    Doc.set_extension("elmo_vectors", getter=get_vectors, setter=set_vectors, force=True)
-    for kind in (Doc, Span):
-        kind.set_extension("elmo", getter=get_mean_vector, force=True)
-    Token.set_extension("elmo", getter=get_token_vector, force=True)
+    _register(Doc, "elmo_layers", get_layers, set_layers)
+    _register(Doc, "elmo_vectors", get_vectors, set_vectors)
+    _register(Doc, "elmo", get_mean_vector)
+    _register(Span, "elmo", get_mean_vector)
+    _register(Token, "elmo", get_token_vector)
+
+
+def _register(kind: Any, name: str, getter: Any, setter: Any = None) -> None:
+    if not kind.has_extension(name):
+        kind.set_extension(name, getter=getter, setter=setter)
+    elif not _is_same(kind.get_extension(name)[2], getter):
+        raise ValueError(
+            f"Expected {kind.__name__}._.{name} to be free for ELMo's vectors, got one of another "
+            "program. Give that another name, or remove it first with "
+            f"{kind.__name__}.remove_extension({name!r})."
+        )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two functions are one, perhaps of a module that was reloaded."""
+    names = ("__module__", "__qualname__")
+    return [getattr(one, name, None) for name in names] == [getattr(other, name) for name in names]
+
+
+def put_vectors(doc: Doc, vectors: Array) -> None:
+    """Make vectors the tensor of a doc, shape `(tokens, width)`."""
+    doc.tensor = cast(Any, vectors)
+    doc.vector = doc.vector_norm = cast(Any, None)  # spaCy computes them when asked for,
+    if not len(doc) and not doc.vocab.vectors.size:  # but gives an empty doc no width
+        doc.vector = cast(Any, vectors.sum(axis=0))
+    doc.user_data.pop(VECTORS_KEY, None)
+    doc.user_data[TENSOR_KEY] = vectors.shape[1]
 
 
 def get_layers(doc: Doc) -> Array:
-    """Give all layers of each token, shape `(layers, tokens, width)`; `doc._.elmo_layers`.
+    """Return all layers of each token, shape `(layers, tokens, width)`; `doc._.elmo_layers`.
 
     Layer 0 holds the word vectors, which do not know their context; white space has zeros.
 
@@ -36,38 +72,57 @@ def get_layers(doc: Doc) -> Array:
     layers = doc.user_data.get(LAYERS_KEY)
     if layers is None:
         raise ValueError(
-            "This doc holds no ELMo layers: run the 'elmo' component with store_layers = true."
+            "This doc holds no ELMo layers: run the 'elmo' component with store_layers = true. "
+            "Docs that were joined, or cut out of another, have lost theirs: run it on them."
         )
     _check_num_tokens(doc, layers.shape[1])
     return layers
 
 
-def set_layers(doc: Doc, layers: Array) -> None:
-    """Store all layers of each token, shape `(layers, tokens, width)`."""
+def set_layers(doc: Doc, layers: Array | None) -> None:
+    """Store all layers of each token, shape `(layers, tokens, width)`; None = there are none."""
     doc.user_data[LAYERS_KEY] = layers
 
 
 def get_vectors(doc: Doc) -> Array:
-    """Give the vector of each token, shape `(tokens, width)`; `doc._.elmo_vectors`.
+    """Return the vector of each token, shape `(tokens, width)`; `doc._.elmo_vectors`.
 
     It is `doc.tensor`, unless another component's vectors have to be there.
 
     Raises:
         ValueError: If the doc has none, or its tokens have changed since.
     """
-    vectors = doc.user_data.get(VECTORS_KEY, doc.tensor)
-    if vectors is None or (len(doc) and not vectors.size):
+    vectors = doc.user_data.get(VECTORS_KEY)
+    if vectors is None and _has_own_tensor(doc):
+        vectors = doc.tensor
+    if vectors is None:
         raise ValueError(
             "This doc holds no ELMo vectors: run the 'elmo' component, with set_tensor = true or "
-            "'auto'. Docs that went through a DocBin have lost their tensor."
+            f"'auto'. Its tensor, shape {doc.tensor.shape}, is not known to be ELMo's; a DocBin "
+            "keeps no tensors, and span.as_doc() keeps what is known of them only with "
+            "copy_user_data=True."
         )
     _check_num_tokens(doc, len(vectors))
     return vectors
 
 
+def _has_own_tensor(doc: Doc) -> bool:
+    width = doc.user_data.get(TENSOR_KEY)
+    if width is None:  # a part of a doc that began before it
+        width = next((doc.user_data[key] for key in doc.user_data if _is_mark(key)), None)
+    return width is not None and doc.tensor.ndim == 2 and doc.tensor.shape[1] == width
+
+
+def _is_mark(key: object) -> bool:
+    return isinstance(key, tuple) and key[:2] == TENSOR_KEY[:2]
+
+
 def set_vectors(doc: Doc, vectors: Array | None) -> None:
-    """Store the vector of each token beside `doc.tensor`, or None if there shall be none."""
-    doc.user_data[VECTORS_KEY] = vectors
+    """Store the vector of each token beside `doc.tensor`; None = there are none."""
+    doc.user_data.pop(TENSOR_KEY, None)
+    doc.user_data.pop(VECTORS_KEY, None)
+    if vectors is not None:
+        doc.user_data[VECTORS_KEY] = vectors
 
 
 def get_mean_vector(piece: Doc | Span) -> Array:
@@ -83,7 +138,7 @@ def get_mean_vector(piece: Doc | Span) -> Array:
 
 
 def get_token_vector(token: Token) -> Array:
-    """Give the vector of a token, shape `(width,)`; `token._.elmo`."""
+    """Return the vector of a token, shape `(width,)`; `token._.elmo`."""
     return get_vectors(token.doc)[token.i]
 
 

@@ -18,14 +18,14 @@ class HeldDoc:
     """What is known of a doc.
 
     Attributes:
-        num_tokens: Tokens of the doc when it came.
+        words: The doc's words when it came, as numbers: it may be retokenised later.
         segments: The sentences that the biLM has read. Components that come later may set others;
             all listeners shall have the same.
         layers: Shape `(layers, tokens, width)`, or None.
         num_readers: Listeners that have not read the layers yet.
     """
 
-    num_tokens: int
+    words: bytes
     segments: list[Segment]
     layers: Array | None
     num_readers: int
@@ -48,7 +48,7 @@ class HeldLayers:
         """Note the sentences of a doc, and hold its layers for so many listeners."""
         layers = layers if num_readers > 0 else None
         self._docs.pop(doc, None)
-        self._docs[doc] = HeldDoc(len(doc), segments, layers, num_readers)
+        self._docs[doc] = HeldDoc(_number_words(doc), segments, layers, num_readers)
 
     def take(self, doc: Doc) -> DocLayers | None:
         """Give the layers of a doc to a listener, if they are here."""
@@ -68,7 +68,7 @@ class HeldLayers:
 
     def _find(self, doc: Doc) -> HeldDoc | None:
         held = self._docs.get(doc)
-        return held if held is not None and held.num_tokens == len(doc) else None
+        return held if held is not None and held.words == _number_words(doc) else None
 
     def trim(self) -> None:
         """Drop the oldest layers until the rest is within its bound."""
@@ -83,3 +83,7 @@ class HeldLayers:
     def clear(self) -> None:
         """Forget all docs."""
         self._docs.clear()
+
+
+def _number_words(doc: Doc) -> bytes:
+    return doc.to_array("ORTH").tobytes()

@@ -1,6 +1,7 @@
 """The mix of layers that goes into `doc.tensor`."""
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -28,12 +29,16 @@ class MixSettings(NamedTuple):
         """Check the setting `mix`.
 
         Raises:
-            ValueError: If it has an unknown key, no layer, or not a weight for each layer.
+            ValueError: If it has an unknown key, another kind of value, no layer, or not a weight
+                for each layer.
         """
         unknown = sorted(settings.keys() - set(cls._fields))
         if unknown:
             raise ValueError(f"Expected {', '.join(cls._fields)} in mix, got {', '.join(unknown)}.")
         mix = cls(**settings)
+        _check_kind("layers", mix.layers, _are_all(int, mix.layers), "a list of whole numbers")
+        _check_kind("weights", mix.weights, _are_all(Real, mix.weights), "a list of numbers")
+        _check_kind("gamma", mix.gamma, isinstance(mix.gamma, Real), "a number")
         if mix.layers == []:
             raise ValueError("Expected at least one layer to mix, got none.")
         if mix.layers and mix.weights is not None and len(mix.layers) != len(mix.weights):
@@ -41,6 +46,15 @@ class MixSettings(NamedTuple):
                 f"Expected {len(mix.layers)} mix weights, one a layer, got {len(mix.weights)}."
             )
         return mix
+
+
+def _are_all(kind: type, values: object) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
+
+
+def _check_kind(name: str, value: object, is_right: bool, kind: str) -> None:
+    if value is not None and not is_right:
+        raise ValueError(f"Expected mix.{name} to be {kind}, or null, got {value!r}.")
 
 
 def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:

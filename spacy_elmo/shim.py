@@ -3,6 +3,8 @@
 import copy
 import hashlib
 import os
+import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transforme
 
 SOURCE_FILE = "source.json"  # stands in for the weights where they are not stored
 WEIGHTS_FILE = "model.safetensors"
+_LOADING = threading.Lock()  # threads that share a pipeline shall not each read the weights
 DIGEST_PREFIX = "sha256:"  # the revision of a folder, which has no commit
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
@@ -71,7 +74,9 @@ class ElmoShim(Shim):
             ValueError: If what is there is no ELMo.
         """
         if self._bilm is None:
-            self._bilm = self._load_pretrained(self.name, self.revision)
+            with _LOADING:
+                if self._bilm is None:
+                    self._bilm = self._load_pretrained(self.name, self.revision)
         if self._process != os.getpid():
             # After a fork, the threads of PyTorch's pool are gone and would be waited for forever.
             torch.set_num_threads(1)
@@ -79,15 +84,25 @@ class ElmoShim(Shim):
         return self._bilm
 
     def write(self, folder: Path) -> None:
-        """Write the biLM in the layout of `save_pretrained`, or only where it comes from."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the biLM in the layout of `save_pretrained`, or only where it comes from.
+
+        The folder is there as a whole or not at all, wherever this process is killed.
+        """
         bilm = self.load()
+        partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        partial.mkdir(parents=True)
         if self.store_weights:
             with _no_progress_bars():
-                bilm.model.save_pretrained(folder)
-                bilm.tokenizer.save_pretrained(folder)
+                bilm.model.save_pretrained(partial)
+                bilm.tokenizer.save_pretrained(partial)
         else:
-            srsly.write_json(folder / SOURCE_FILE, self._find_source(bilm.model))
+            srsly.write_json(partial / SOURCE_FILE, self._find_source(bilm.model))
+        if folder.is_dir():
+            folder.rename(old)
+        partial.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
 
     def read(self, folder: Path) -> None:
         """Read what `write` has written; nothing is fetched if the weights are there.
@@ -96,6 +111,12 @@ class ElmoShim(Shim):
             OSError: If the folder holds no model.
             ValueError: If the weights are not the ones that were in use when it was written.
         """
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"Found no ELMo model in {folder}: this pipeline was not saved to its end, perhaps "
+                "because the program was killed, or files have been removed since. Save it once "
+                "more, or load another, such as the model-best beside a model-last."
+            )
         if not (folder / SOURCE_FILE).is_file():
             self._bilm = self._load_pretrained(str(folder), None)
             return
@@ -139,9 +160,10 @@ class ElmoShim(Shim):
 
     def to_bytes(self) -> bytes:
         """Put the files that `write` writes into bytes."""
-        with TemporaryDirectory() as folder:
-            self.write(Path(folder))
-            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "model"
+            self.write(folder)
+            files = {path.name: path.read_bytes() for path in folder.iterdir()}
         return cast(bytes, srsly.msgpack_dumps(files))
 
     def from_bytes(self, data: bytes) -> Self:
@@ -233,12 +255,16 @@ def _resolve_name(name: str) -> str:
 
 def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
     from hf_elmo import ElmoConfig
+    from hf_elmo.bundled import BUNDLED_NAME
 
     advice = (
-        "Set model.name of the 'elmo' component to a folder with config.json and "
-        f"{WEIGHTS_FILE}, or to a name on the Hugging Face Hub; `python -m convert` makes such a "
+        f"Set model.name of the 'elmo' component to {BUNDLED_NAME!r}, the bundled model, to a "
+        f"folder with config.json and {WEIGHTS_FILE}, or to a name OWNER/NAME on the Hugging Face "
+        "Hub, which needs a network unless it was fetched before; `elmo-convert` makes such a "
         "folder from an older ELMo file."
     )
+    if "/" not in source and not Path(source).is_dir():  # no need to ask the Hub
+        raise OSError(f"Found no ELMo model {name!r}. {advice}")
     try:
         config, _ = ElmoConfig.get_config_dict(source, revision=revision or "main")
     except OSError as error:
@@ -250,5 +276,8 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
 
 
 def _digest_weights(name: str) -> str:
-    with (Path(_resolve_name(name)) / WEIGHTS_FILE).open("rb") as file:
-        return DIGEST_PREFIX + hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for path in sorted(Path(_resolve_name(name)).glob("*.safetensors")):  # one, or shards
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return DIGEST_PREFIX + digest.hexdigest()

@@ -5,6 +5,9 @@ import math
 from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 
+from .architecture import Array
+from .extensions import get_mean_vector, get_token_vector
+
 
 @Language.component("elmo_similarity")
 def add_similarity_hooks(doc: Doc) -> Doc:
@@ -26,7 +29,7 @@ def add_similarity_hooks(doc: Doc) -> Doc:
 
 
 def measure_similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
-    """Give the cosine of the angle between two vectors in context, 0 if one of them is zero.
+    """Return the cosine of the angle between two vectors in context, 0 if one of them is zero.
 
     Args:
         one: A doc, span or token; a longer one has the mean vector of its words.
@@ -40,6 +43,10 @@ def measure_similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> fl
             f"Expected a doc, span or token to compare with, got a {type(other).__name__}: "
             "a word without a sentence has no vector in context."
         )
-    a, b = one._.elmo, other._.elmo
+    a, b = _get_vector(one), _get_vector(other)
     norm = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / norm if norm else 0.0
+
+
+def _get_vector(piece: Doc | Span | Token) -> Array:
+    return get_token_vector(piece) if isinstance(piece, Token) else get_mean_vector(piece)

@@ -1,19 +1,18 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from spacy.language import Language
 from spacy.tokens import Doc
+from spacy.vectors import Vectors
 
-from spacy_elmo.extensions import register_extensions
+from spacy_elmo.extensions import put_vectors, register_extensions
 
 
 @pytest.fixture
 def doc(nlp: Language) -> Doc:
     register_extensions()
     doc = Doc(nlp.vocab, words=["The", " ", "bank"])
-    doc.tensor = np.array([[1, 2], [0, 0], [3, 4]], dtype="f")
+    put_vectors(doc, np.array([[1, 2], [0, 0], [3, 4]], dtype="f"))
     return doc
 
 
@@ -51,6 +50,76 @@ def test_layers_of_a_retokenized_doc_are_an_error(doc: Doc) -> None:
         _ = doc._.elmo_layers
 
 
-def test_extensions_can_be_registered_twice(doc: Doc, tmp_path: Path) -> None:
+def test_vectors_of_a_split_doc_are_an_error(doc: Doc) -> None:
+    with doc.retokenize() as retokenizer:
+        retokenizer.split(doc[2], ["ba", "nk"], heads=[(doc[2], 1), doc[0]])
+    with pytest.raises(ValueError, match=r"for 4 tokens, got \d: the doc was split or merged"):
+        _ = doc._.elmo
+
+
+def test_extensions_can_be_registered_twice(doc: Doc) -> None:
     register_extensions()
     assert_allclose(doc[0]._.elmo, [1, 2])
+
+
+def test_attribute_of_another_program_is_an_error_that_names_it() -> None:
+    register_extensions()
+    own = Doc.get_extension("elmo")
+    Doc.set_extension("elmo", default="theirs", force=True)
+    try:
+        with pytest.raises(ValueError, match=r"Doc\.remove_extension\('elmo'\)"):
+            register_extensions()
+        assert Doc.get_extension("elmo")[0] == "theirs"
+    finally:
+        Doc.set_extension("elmo", getter=own[2], force=True)
+
+
+# Tensors of other components
+
+
+def test_tensor_of_another_component_is_not_taken_for_elmos(nlp: Language) -> None:
+    register_extensions()
+    doc = Doc(nlp.vocab, words=["A", "bank"])
+    doc.tensor = np.ones((2, 96), dtype="f")
+    with pytest.raises(ValueError, match=r"shape \(2, 96\), is not known to be ELMo's"):
+        _ = doc._.elmo
+
+
+def test_tensor_that_another_component_has_replaced_is_not_taken_for_elmos(doc: Doc) -> None:
+    doc.tensor = np.ones((3, 96), dtype="f")
+    with pytest.raises(ValueError, match="is not known to be ELMo's"):
+        _ = doc._.elmo
+
+
+def test_docs_that_are_stored_joined_or_cut_keep_their_vectors(doc: Doc) -> None:
+    stored = Doc(doc.vocab).from_bytes(doc.to_bytes())
+    joined = Doc.from_docs([doc, doc])
+    part = doc[2:3].as_doc(copy_user_data=True)
+    assert_allclose(stored._.elmo_vectors, doc.tensor)
+    assert_allclose(joined._.elmo_vectors, [*doc.tensor, *doc.tensor])
+    assert_allclose(part._.elmo_vectors, doc.tensor[2:])
+
+
+def test_vectors_beside_the_tensor_do_not_go_along_when_docs_are_joined_or_cut(doc: Doc) -> None:
+    doc._.elmo_vectors = doc.tensor
+    doc.tensor = np.ones((3, 96), dtype="f")
+    with pytest.warns(UserWarning, match=r"'elmo_vectors'.{,30}$"):
+        joined = Doc.from_docs([doc, doc])
+    for other in (joined, doc[:2].as_doc(), doc[:2].as_doc(copy_user_data=True)):
+        with pytest.raises(ValueError, match="This doc holds no ELMo vectors"):
+            _ = other._.elmo
+
+
+def test_layers_of_a_part_of_a_doc_are_said_to_be_lost(doc: Doc) -> None:
+    doc._.elmo_layers = np.zeros((3, 3, 2), dtype="f")
+    with pytest.raises(ValueError, match="cut out of another, have lost theirs"):
+        _ = doc[:2].as_doc(copy_user_data=True)._.elmo_layers
+
+
+@pytest.mark.parametrize("has_static", [False, True])
+def test_doc_vector_is_the_same_in_a_stored_doc(doc: Doc, has_static: bool) -> None:
+    if has_static:
+        doc.vocab.vectors = Vectors(data=np.ones((1, 4), dtype="f"), keys=["bank"])
+    stored = Doc(doc.vocab).from_bytes(doc.to_bytes())
+    assert_allclose(doc.vector, stored.vector)
+    assert doc.vector_norm == pytest.approx(stored.vector_norm)

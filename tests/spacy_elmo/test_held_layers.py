@@ -64,3 +64,16 @@ def test_layers_of_a_retokenized_doc_are_not_given(doc: Doc, layers: Array) -> N
         retokenizer.merge(doc[:2])
     assert held.take(doc) is None
     assert held.get_segments(doc) is None
+
+
+def test_layers_of_a_doc_split_and_merged_to_as_many_tokens_are_not_given(
+    nlp: Language, layers: Array
+) -> None:
+    doc = Doc(nlp.vocab, words=["The", "river", "bank"])
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, layers, 1)
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:2])
+        retokenizer.split(doc[2], ["ba", "nk"], heads=[(doc[2], 1), doc[0]])
+    assert len(doc) == 3
+    assert held.take(doc) is None

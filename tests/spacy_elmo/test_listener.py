@@ -32,6 +32,15 @@ def test_listener_before_elmo_is_an_error(nlp: Language, add_elmo: AddElmo) -> N
         initialize(nlp)
 
 
+def test_listener_of_spacys_own_is_an_error_that_names_ours(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo()
+    tok2vec = {"@architectures": "spacy.Tok2VecListener.v1", "width": 16, "upstream": "elmo"}
+    with pytest.raises(ValueError, match=r"ElmoListener.v1 with upstream = 'elmo' .* 'tagger'"):
+        nlp.add_pipe("tagger", config={"model": {"tok2vec": tok2vec}})
+
+
 def test_wrong_width_is_an_error_that_tells_the_right_one(nlp: Language, add_elmo: AddElmo) -> None:
     add_elmo()
     add_tagger(nlp, width=300)

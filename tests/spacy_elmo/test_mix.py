@@ -42,6 +42,14 @@ def test_chosen_layers_keep_their_weights(layers: Tensor, tiny_config: ElmoConfi
     [
         ({"layers": [0, 1], "weights": [0.0]}, "Expected 2 mix weights, .* got 1"),
         ({"layers": []}, "Expected at least one layer"),
+        (
+            {"layers": "top"},
+            "Expected mix.layers to be a list of whole numbers, or null, got 'top'",
+        ),
+        ({"layers": [0.5]}, r"Expected mix.layers .* got \[0.5\]"),
+        ({"layers": -1}, "Expected mix.layers .* got -1"),
+        ({"weights": ["a"]}, "Expected mix.weights to be a list of numbers"),
+        ({"gamma": "x"}, "Expected mix.gamma to be a number, or null, got 'x'"),
         ({"wheights": [0.0]}, "Expected layers, weights, gamma in mix, got wheights"),
     ],
 )

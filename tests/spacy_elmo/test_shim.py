@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -5,12 +6,17 @@ from typing import Any
 import pytest
 import spacy
 import torch
+from numpy.testing import assert_array_equal
 from spacy.language import Language
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from spacy_elmo.architecture import get_shim, make_elmo_model
 
 AddElmo = Callable[..., Any]
+
+
+def interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_copied_model_keeps_its_precision(tiny_folder: Path) -> None:
@@ -33,7 +39,7 @@ def test_unknown_name_is_an_error_that_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     nlp.add_pipe("elmo", config={"model": {"name": str(tmp_path / "absent")}})
-    with pytest.raises(OSError, match=r"Found no ELMo model .*absent.*`python -m convert`"):
+    with pytest.raises(OSError, match=r"Found no ELMo model .*absent.*`elmo-convert`"):
         nlp("The bank")
 
 
@@ -66,3 +72,63 @@ def test_changed_weights_are_an_error_where_they_are_not_stored(
     tiny_model.save_pretrained(tiny_folder)
     with pytest.raises(ValueError, match="have changed since this pipeline was saved"):
         spacy.load(tmp_path / "pipeline")
+
+
+def test_sharded_weights_need_not_be_stored(
+    nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    (tiny_folder / "model.safetensors").unlink()
+    tiny_model.save_pretrained(tiny_folder, max_shard_size="5KB")
+    assert len(list(tiny_folder.glob("*.safetensors"))) > 1
+    add_elmo(store_weights=False)
+    nlp.to_disk(tmp_path / "pipeline")
+    assert spacy.load(tmp_path / "pipeline")("The bank").tensor.shape == (2, 16)
+    with torch.no_grad():
+        tiny_model.token_encoder.projection.weight.add_(1)
+    tiny_model.save_pretrained(tiny_folder, max_shard_size="5KB")
+    with pytest.raises(ValueError, match="have changed since this pipeline was saved"):
+        spacy.load(tmp_path / "pipeline")
+
+
+def test_misspelt_name_is_refused_without_asking_the_hub(
+    nlp: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_elmo.ElmoConfig.get_config_dict", interrupt)
+    nlp.add_pipe("elmo", config={"model": {"name": "elmo-mini"}})
+    with pytest.raises(OSError, match=r"no ELMo model 'elmo-mini'. Set .* to 'elmo-mini-en'"):
+        nlp("The bank")
+
+
+# Killed while it saves
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    "event",
+    ["hf_elmo.ElmoModel.save_pretrained", "hf_elmo.ElmoTokenizer.save_pretrained",
+     "pathlib.Path.rename", "spacy_elmo.shim.shutil.rmtree"],
+)  # fmt: skip
+def test_killed_save_leaves_a_whole_model_or_says_what_happened(
+    nlp: Language,
+    add_elmo: AddElmo,
+    tmp_path: Path,
+    event: str,
+    is_first: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add_elmo()
+    tensor = nlp("The bank").tensor
+    nlp.to_disk(tmp_path / "pipeline")
+    if is_first:
+        shutil.rmtree(tmp_path / "pipeline" / "elmo" / "model")
+    with monkeypatch.context() as patch:
+        patch.setattr(event, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            nlp.to_disk(tmp_path / "pipeline")
+    if is_first:
+        with pytest.raises(FileNotFoundError, match="was not saved to its end"):
+            spacy.load(tmp_path / "pipeline")
+    else:
+        assert_array_equal(spacy.load(tmp_path / "pipeline")("The bank").tensor, tensor)
+    nlp.to_disk(tmp_path / "pipeline")
+    assert [path.name for path in (tmp_path / "pipeline" / "elmo").iterdir()] == ["model"]
