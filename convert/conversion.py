@@ -1,9 +1,6 @@
 """From a checkpoint in one format to another: find the format, check, write, move into place."""
 
 import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +26,7 @@ from convert.layout import (
 )
 from convert.publish import check_name, push_folder
 from convert.source import Found, find_checkpoint
+from convert.target import check_space, check_target, new_path
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
@@ -128,7 +126,7 @@ def convert_checkpoint(
     place = sources.checkpoint.resolve()
     if target.resolve() in (place, *place.parents):
         raise ConversionError(f"{target}: is the source or holds it; expected another target.")
-    _check_target(target, force)
+    check_target(target, force)
     with (
         find_checkpoint(sources.checkpoint, find_reader) as found,
         _open_checked(found, sources) as checkpoint,
@@ -145,11 +143,11 @@ def convert_checkpoint(
             left_out=checkpoint.left_out,
         )
         writer.check(checkpoint, target, dtype)
-        _check_space(target, conversion.num_bytes)
+        check_space(target, conversion.num_bytes)
         if dry_run:
             return conversion
         settings = WriteSettings(dtype, weights_license, _note_provenance(found, checkpoint))
-        with _new_path(target, force) as path:
+        with new_path(target, force) as path:
             with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
                 writer.write(_check_while_reading(checkpoint, bar), path, settings)
             if verify is not None:
@@ -175,9 +173,6 @@ def find_writer(name: str) -> Format:
     if name not in writers:
         raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
     return writers[name]
-
-
-# --- The source ---
 
 
 @contextmanager
@@ -246,53 +241,3 @@ def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoin
 
     tensors = {name: check(tensor) for name, tensor in checkpoint.tensors.items()}
     return replace(checkpoint, tensors=tensors)
-
-
-# --- The target ---
-
-
-def _check_target(target: Path, force: bool) -> None:
-    if not target.parent.is_dir():
-        raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
-    if not os.path.lexists(target):
-        return
-    if not force:
-        raise ConversionError(f"{target}: is there already. Replace it with --force.")
-    if target.is_dir() and any(target.iterdir()) and not hf_folder.recognises(target):
-        raise ConversionError(
-            f"{target}: is a folder with something else than a model; keeping it."
-        )
-
-
-def _check_space(target: Path, num_bytes: int) -> None:
-    free = shutil.disk_usage(target.parent).free
-    if num_bytes > free:
-        raise ConversionError(
-            f"{target}: expected {num_bytes:,} bytes of free space, there are {free:,}."
-        )
-
-
-@contextmanager
-def _new_path(target: Path, force: bool) -> Iterator[Path]:
-    """Provide a path to write to; on success, move it and what lies beside it into place."""
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        new = Path(folder, "new")
-        new.mkdir()
-        yield new / target.name
-        places = {path: target.with_name(path.name) for path in new.iterdir()}
-        for place in places.values():
-            _check_target(place, force)
-        for path, place in places.items():
-            _move(path, place, Path(folder, "old"))
-
-
-def _move(path: Path, place: Path, old: Path) -> None:
-    if not path.is_dir() or not os.path.lexists(place):
-        path.replace(place)
-        return
-    place.rename(old)  # a folder can't replace a file, nor a folder that is not empty
-    try:
-        path.rename(place)
-    except BaseException:
-        old.rename(place)
-        raise

@@ -1,0 +1,189 @@
+"""A target appears whole or not at all, and nothing of the user's is replaced."""
+
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bilm_tf import make_bilm, write_bilm
+from typer.testing import CliRunner
+
+from convert import ConversionError, convert_checkpoint
+from convert.__main__ import app
+from convert.formats import hf_folder
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty folder for the target."""
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place"
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_target_that_is_there_is_kept(weights: Path, place: Path) -> None:
+    (place / "model").write_text("mine")
+    with pytest.raises(ConversionError, match=r"is there already\. .* --force"):
+        convert_checkpoint(weights, place / "model")
+    assert (place / "model").read_text() == "mine"
+
+
+def test_target_that_is_a_model_is_replaced_by_force(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "model" / "old").touch()
+    convert_checkpoint(weights, place / "model", force=True)
+    assert not (place / "model" / "old").exists()
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_target_that_is_no_model_is_kept_even_by_force(weights: Path, place: Path) -> None:
+    (place / "thesis.txt").write_text("mine")
+    with pytest.raises(ConversionError, match="is a folder with something else"):
+        convert_checkpoint(weights, place, force=True)
+    assert (place / "thesis.txt").read_text() == "mine"
+
+
+def test_files_beside_the_target_are_kept(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "x_options.json").write_text("mine")
+    with pytest.raises(ConversionError, match=r"x_options.json: is there already"):
+        convert_checkpoint(place / "model", place / "x_weights.hdf5", to="bilm-hdf5")
+    assert (place / "x_options.json").read_text() == "mine"
+    assert not (place / "x_weights.hdf5").exists()
+
+
+def test_files_are_replaced_by_force(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    for _ in range(2):
+        convert_checkpoint(place / "model", place / "x.hdf5", to="bilm-hdf5", force=True)
+    names = {path.name for path in place.iterdir()}
+    assert names == {"model", "x.hdf5", "x_options.json"}
+
+
+def test_source_is_never_its_own_target(weights: Path) -> None:
+    content = weights.read_bytes()
+    with pytest.raises(ConversionError, match="is the source"):
+        convert_checkpoint(weights, weights, force=True)
+    assert weights.read_bytes() == content
+
+
+def test_folder_with_the_source_is_never_the_target(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    source = (place / "model" / "weights.hdf5").resolve()
+    weights.rename(source)
+    with pytest.raises(ConversionError, match="holds it"):
+        convert_checkpoint(source, place / "model", force=True)
+    assert source.exists()
+
+
+def test_folder_for_the_target_must_be_there(weights: Path, place: Path) -> None:
+    with pytest.raises(ConversionError, match=r"expected .*missing to be a folder"):
+        convert_checkpoint(weights, place / "missing" / "model")
+
+
+def test_link_as_target_is_not_followed(weights: Path, place: Path, tmp_path: Path) -> None:
+    (place / "model").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConversionError, match="is there already"):
+        convert_checkpoint(weights, place / "model")
+    convert_checkpoint(weights, place / "model", force=True)
+    assert not (place / "model").is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_too_little_space_is_said_before_anything_is_written(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(place)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(ConversionError, match=r"bytes of free space, there are 100"):
+        convert_checkpoint(weights, place / "model")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError()]
+)
+def test_nothing_is_left_of_an_interrupted_conversion(
+    error: BaseException, weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, *others: Any) -> None:
+        path.write_text("half")
+        raise error
+
+    monkeypatch.setattr(hf_folder, "write_safetensors", write)
+    with pytest.raises(type(error)):
+        convert_checkpoint(weights, place / "model")
+    assert list(place.iterdir()) == []
+
+
+def test_old_target_is_kept_when_the_new_one_fails(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_checkpoint(weights, place / "model")
+
+    def fail(path: Path, target: Path) -> Path:
+        if path.parent.name == "new":
+            raise OSError("no")
+        return rename(path, target)
+
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no"):
+        convert_checkpoint(weights, place / "model", force=True)
+    assert hf_folder.recognises(place / "model")
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+@contextmanager
+def limit_files() -> Iterator[None]:
+    """Let no file grow beyond 3,000 bytes, as if the disk were full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("to", ["huggingface", "bilm-hdf5"])
+def test_full_disk_is_an_error_that_leaves_nothing(to: str, weights: Path, place: Path) -> None:
+    target = place / ("x.hdf5" if to == "bilm-hdf5" else "model")
+    with limit_files():
+        result = run(weights, target, "--to", to)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert "File too large" in result.stderr
+    assert list(place.iterdir()) == []
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_nothing_is_left_after_a_termination(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminate(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    monkeypatch.setattr(hf_folder, "write_safetensors", terminate)
+    assert run(weights, place / "model").exit_code != 0
+    assert list(place.iterdir()) == []
