@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from hf_elmo import ElmoConfig, lstm_loops
-from hf_elmo.lstm_loops import Plan, run_directions
+from hf_elmo.lstm_loops import LayerRun, run_directions
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def test_only_long_steps_run_in_a_thread_for_each_direction(
     rows: int, dtype: torch.dtype, in_threads: bool
 ) -> None:
     config = ElmoConfig(projection_size=128, cell_size=1024)
-    plans = [Plan(config, [rows], reverse, dtype) for reverse in (False, True)]
-    threads = run_directions(lambda _: threading.get_ident(), plans, "cpu")
+    runs = [LayerRun(config, [rows], reverse, dtype) for reverse in (False, True)]
+    threads = run_directions(lambda _: threading.get_ident(), runs, "cpu")
     assert (threading.get_ident() not in threads) == in_threads
 
 
@@ -58,5 +58,5 @@ def test_a_thread_for_a_direction_has_its_share_of_the_cores(
         torch.ones(2**17).sigmoid()  # large enough to be divided
         return torch.get_num_threads()
 
-    plans = [Plan(ElmoConfig(), [3, 2, 1], reverse, torch.float32) for reverse in (False, True)]
-    assert run_directions(work, plans, "cpu") == [1, 1]
+    runs = [LayerRun(ElmoConfig(), [3, 2, 1], reverse, torch.float32) for reverse in (False, True)]
+    assert run_directions(work, runs, "cpu") == [1, 1]
