@@ -5,7 +5,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +29,7 @@ FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it saves
 # steps, the threads wait for each other between their operations, for Python's lock.
 LONG_STEP = 2**24
 REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, relative to float32
+START_LOCK = threading.Lock()  # held while threads start: PyTorch's thread count differs meanwhile
 
 
 class LayerRun(NamedTuple):
@@ -420,20 +421,29 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
     """Start the threads that run the directions, with `threads // number` of PyTorch's own each.
 
     They are kept for the next call, and made anew after a fork (a new `process`), which leaves
-    threads behind.
+    threads behind. All other threads keep the count that they have, and new ones begin with the
+    count that they began with before.
     """
-    ready = threading.Barrier(number + 1)
+    together = threading.Barrier(number)
 
     def set_up() -> None:
         torch.get_num_threads()  # or the first operation would set it anew
-        torch.set_num_threads(max(1, threads // number))
-        ready.wait()
+        together.wait()  # so that each thread comes here once
+        torch.set_num_threads(max(1, threads // number))  # also what new threads begin with
 
-    pool = ThreadPoolExecutor(number, "elmo-direction")
-    for _ in range(number):
-        pool.submit(set_up)
-    ready.wait()
-    torch.set_num_threads(threads)  # what threads still to come begin with: it has changed that
+    with START_LOCK, ThreadPoolExecutor(1) as new_thread:
+        count = new_thread.submit(torch.get_num_threads).result()
+        pool = ThreadPoolExecutor(number, "elmo-direction")
+        try:
+            futures = [pool.submit(set_up) for _ in range(number)]
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:
+            together.abort()  # releases the threads that wait for one that failed
+            pool.shutdown()
+            raise
+        finally:
+            new_thread.submit(torch.set_num_threads, count).result()
     return pool
 
 
