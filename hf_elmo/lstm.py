@@ -34,6 +34,7 @@ from .lstm_loops import (
     run_with_gradients,
 )
 from .lstm_products import Quantization
+from .weight_marks import mark_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 
@@ -134,7 +135,7 @@ class ElmoLstm(GradientCheckpointingLayer):
     ) -> PackedWeights:
         """Pack the weights for products, or return those of the last time, if unchanged.
 
-        Only writing through `weight.data` goes unseen. Nothing is kept of weights in training.
+        What counts as a change, see `mark_weights`. Nothing is kept of weights in training.
 
         Args:
             dtype: Of the products.
@@ -144,15 +145,7 @@ class ElmoLstm(GradientCheckpointingLayer):
         weights = self.weights()
         if self.training and self.state_weight.requires_grad:
             return pack_weights(weights, self.config, dtype, quantization)
-        key = (
-            dtype,
-            quantization,
-            tuple(
-                (x.data_ptr(), 0 if x.is_inference() else x._version)
-                for x in weights
-                if x is not None
-            ),
-        )
+        key = dtype, quantization, mark_weights(weight for weight in weights if weight is not None)
         kept = self._packed  # once: another thread may replace it
         if kept is None or kept.key != key:
             packed = pack_weights(weights, self.config, dtype, quantization)

@@ -391,6 +391,11 @@ def write_through_data_in_training(stack: ElmoLstmStack) -> None:
     stack.eval()
 
 
+def write_through_data(stack: ElmoLstmStack) -> None:
+    for parameter in stack.parameters():
+        parameter.data.copy_(parameter.detach() * 1.01)
+
+
 def convert_to_another_dtype(stack: ElmoLstmStack) -> None:
     stack.bfloat16().float()
 
@@ -406,6 +411,7 @@ def quantize(stack: ElmoLstmStack) -> None:
         write_in_place,
         replace_a_parameter,
         load_a_state_dict,
+        write_through_data,
         write_through_data_in_training,
         convert_to_another_dtype,
         quantize,
