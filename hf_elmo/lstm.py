@@ -5,15 +5,15 @@ rows are sorted by length, so that the rows alive at a step are always the first
 
     inputs = [step 0 of rows 0, 1, 2; step 1 of rows 0, 1; step 2 of row 0], batch_sizes = [3, 2, 1]
 
-What takes the time is `h @ W_h^T`, step by step, with a handful of rows. Four things make it fast:
-weights laid out once for oneDNN (`pack_weight`); every product that need not wait for its step done
-for many steps at once; elementwise work in place; long steps in a thread a direction. Of one row,
-such a product is bound by memory, and has a layout of its own (`pack_for_row`).
+Most of the time goes into `h @ W_h^T`, step by step, with a few rows. Four things make it fast:
+weights laid out once for such products (`lstm_products`); the products of the inputs, which need
+not wait for a step, for many steps at once; elementwise work in place; and a thread for each
+direction where steps are long (both in `lstm_loops`).
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
 from .lstm_loops import (
+    LayerRun,
+    LayerWeights,
     PackedWeights,
-    Plan,
-    RowWeights,
-    Weights,
     pack_weights,
     pack_weights_for_row,
     run_directions,
@@ -35,6 +34,7 @@ from .lstm_loops import (
     run_with_gradients,
 )
 from .lstm_products import Quantization
+from .weight_marks import mark_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 
@@ -70,8 +70,36 @@ def lstm_step(
     return output, cell
 
 
+class PackedOnce(NamedTuple):
+    """Packed weights, and what they were packed for and from."""
+
+    key: Hashable
+    packed: PackedWeights
+    packed_for_row: PackedWeights | None
+
+
 class ElmoLstm(GradientCheckpointingLayer):
-    """One layer of one direction of the biLM, its rows of gates in the order i, f, o, j."""
+    """One layer of one direction of the biLM: an LSTM with a projection and clips.
+
+    At each time step, with `[;]` for rows side by side and `clip_b(v) = min(max(v, -b), b)`:
+
+        [i; f; o; j] = W_x x_t + W_h h_{t-1} + bias
+        c_t = clip_cell(sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j))
+        h_t = clip_projection(W_p (sigmoid(o) * tanh(c_t)))
+
+    Without `W_p`, `h_t = sigmoid(o) * tanh(c_t)`. The clipped values go on to the next step, which
+    is why `nn.LSTM(proj_size=...)` cannot compute this. `lstm_step` is the same in code.
+
+    Sources: Sak et al. 2014 (projection; here without peepholes), TensorFlow's `LSTMCell` (forget
+    bias, clips; its order of gates is i, j, f, o), Peters et al. 2018 (the biLM).
+
+    Attributes:
+        input_weight: `W_x`, shape `(4 * cell_size, projection_size)`.
+        state_weight: `W_h`, shape `(4 * cell_size, projection_size)`.
+        bias: Shape `(4 * cell_size,)`.
+        projection_weight: `W_p`, shape `(projection_size, cell_size)`, or None.
+        quantization: "int8" for products in 8 bits in inference, or None.
+    """
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -85,9 +113,8 @@ class ElmoLstm(GradientCheckpointingLayer):
             if config.use_cell_projection
             else None
         )
-        self.quantization: Quantization = None  # of products in inference
-        # What they were packed for and from; packed for any number of rows, and for one.
-        self._packed: tuple[tuple[Any, ...], PackedWeights, RowWeights | None] | None = None
+        self.quantization: Quantization = None
+        self._packed: PackedOnce | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -99,51 +126,41 @@ class ElmoLstm(GradientCheckpointingLayer):
         if self.projection_weight is not None:
             init.xavier_uniform_(self.projection_weight)
 
-    def weights(self) -> Weights:
-        """Give the four weights."""
-        return Weights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
+    def weights(self) -> LayerWeights:
+        """Return the four weights."""
+        return LayerWeights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
-    def pack(self, dtype: torch.dtype, quantization: Quantization = None) -> PackedWeights:
-        """Pack the weights for products, or give those of the last time, if unchanged.
+    def pack(
+        self, dtype: torch.dtype, quantization: Quantization = None, *, for_row: bool = False
+    ) -> PackedWeights:
+        """Pack the weights for products, or return those of the last time, if unchanged.
 
-        Unchanged: the same memory, not written to since. Only writing through `weight.data` goes
-        unseen; so nothing is kept of weights in training, and `train()`, `eval()` and loading begin
-        anew.
+        What counts as a change, see `mark_weights`. Nothing is kept of weights in training.
+
+        Args:
+            dtype: Of the products.
+            quantization: Of the products.
+            for_row: Whether each step has one row.
         """
-        weights = [weight for weight in self.weights() if weight is not None]
-        marks = [(x.data_ptr(), 0 if x.is_inference() else x._version) for x in weights]
-        key = (dtype, quantization, *marks)
-        kept = self._packed
-        if kept is None or kept[0] != key:
-            kept = key, pack_weights(self.weights(), self.config, dtype, quantization), None
-            if not (self.training and self.state_weight.requires_grad):
-                self._packed = kept
-        return kept[1]
+        weights = self.weights()
+        if self.training and self.state_weight.requires_grad:
+            return pack_weights(weights, self.config, dtype, quantization)
+        key = dtype, quantization, mark_weights(weight for weight in weights if weight is not None)
+        kept = self._packed  # once: another thread may replace it
+        if kept is None or kept.key != key:
+            packed = pack_weights(weights, self.config, dtype, quantization)
+            self._packed = kept = PackedOnce(key, packed, None)
+        if not for_row:
+            return kept.packed
+        packed_for_row = kept.packed_for_row or pack_weights_for_row(weights, kept.packed)
+        self._packed = kept._replace(packed_for_row=packed_for_row)
+        return packed_for_row
 
-    def pack_for_row(self, dtype: torch.dtype, quantization: Quantization = None) -> RowWeights:
-        """Pack the weights for products with one row, or give those of the last time, likewise."""
-        packed, kept = self.pack(dtype, quantization), self._packed
-        if kept is not None and kept[1] is packed and kept[2] is not None:
-            return kept[2]
-        of_row = pack_weights_for_row(self.weights(), packed)
-        if kept is not None and kept[1] is packed:
-            self._packed = kept[0], packed, of_row
-        return of_row
-
-    def train(self, mode: bool = True) -> "ElmoLstm":
-        """Set the mode, as `nn.Module`; see `pack`."""
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, as `nn.Module`; forget the packed weights if it is or was training."""
         if mode or self.training:
             self._packed = None
         return super().train(mode)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ElmoLstm":
-        self._packed = None
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return self
-
-    def _load_from_state_dict(self, *args: Any) -> None:
-        self._packed = None
-        super()._load_from_state_dict(*args)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_packed": None}  # packed tensors can be neither copied nor saved
@@ -178,7 +195,6 @@ def run_layers(
     """Run a layer of each direction; arguments and result as `ElmoLstm.forward`'s, in lists."""
     if not len(inputs[0]):
         return list(zip(inputs, states, strict=True))
-    pairs = list(zip(layers, reverses, strict=True))
     device, dtype = inputs[0].device.type, inputs[0].dtype
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -192,21 +208,21 @@ def run_layers(
     )
     training = layers[0].training
     quantization = None if has_gradient or training else layers[0].quantization
-    plans = [
-        Plan(layer.config, list(batch_sizes), reverse, dtype, quantization, training)
-        for layer, reverse in pairs
+    runs = [
+        LayerRun(layer.config, list(batch_sizes), reverse, dtype, quantization, training)
+        for layer, reverse in zip(layers, reverses, strict=True)
     ]
     if has_gradient:
-        results = run_with_gradients(plans, *tensors)
+        results = run_with_gradients(runs, *tensors)
     else:
 
-        def run(index: int) -> tuple[Tensor, ...]:
-            plan, layer, arguments = plans[index], layers[index], (inputs[index], *states[index])
-            if plan.is_row and device == "cpu" and not training:
-                return run_row(plan, *arguments, layer.pack_for_row(dtype, quantization))
-            return run_layer(plan, *arguments, layer.pack(dtype, quantization))
+        def run_direction(index: int) -> tuple[Tensor, ...]:
+            run, layer, arguments = runs[index], layers[index], (inputs[index], *states[index])
+            for_row = run.has_one_row and device == "cpu" and not training
+            packed = layer.pack(dtype, quantization, for_row=for_row)
+            return (run_row if for_row else run_layer)(run, *arguments, packed)
 
-        results = run_directions(run, plans, device)
+        results = run_directions(run_direction, runs, device)
     return [(output, (h, c)) for output, h, c in results]
 
 

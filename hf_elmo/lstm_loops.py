@@ -5,7 +5,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import torch
@@ -14,27 +14,26 @@ from torch.autograd.function import once_differentiable
 
 from .configuration_elmo import ElmoConfig
 from .lstm_products import (
-    Int8Weight,
-    Packed,
+    PackedWeight,
     Quantization,
     can_pack,
     multiply,
-    multiply_row,
     pack_for_row,
     pack_int8_weight,
     pack_weight,
 )
 
 MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and stays in cache
-FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it spares
+FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it saves
 # Multiplications of a step, in float32, from which on a thread for each direction pays: in shorter
-# ones, the threads wait for each other between their operations, for Python's lock.
+# steps, the threads wait for each other between their operations, for Python's lock.
 LONG_STEP = 2**24
-REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, beside float32
+REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, relative to float32
+START_LOCK = threading.Lock()  # held while threads start: PyTorch's thread count differs meanwhile
 
 
-class Plan(NamedTuple):
-    """How a layer of one direction is to be run."""
+class LayerRun(NamedTuple):
+    """How one direction of a layer is run over one packing."""
 
     config: ElmoConfig
     batch_sizes: list[int]
@@ -59,7 +58,7 @@ class Plan(NamedTuple):
         return self.dtype != self.wide_dtype or self.quantization is not None
 
     @property
-    def is_row(self) -> bool:
+    def has_one_row(self) -> bool:
         """Whether each step has one row."""
         return self.batch_sizes[0] == self.batch_sizes[-1] == 1
 
@@ -83,39 +82,33 @@ class Plan(NamedTuple):
             yield self.times[start:]
 
 
-class Weights(NamedTuple):
-    """The weights of a layer, as `ElmoLstm` holds them."""
+class LayerWeights(NamedTuple):
+    """The weights of one direction of a layer, as `ElmoLstm` holds them."""
 
-    input_weight: Tensor
-    state_weight: Tensor
-    bias: Tensor
-    projection_weight: Tensor | None
+    input_weight: Tensor  # (4 * cell_size, projection_size)
+    state_weight: Tensor  # (4 * cell_size, projection_size)
+    bias: Tensor  # (4 * cell_size,)
+    projection_weight: Tensor | None  # (projection_size, cell_size)
 
 
 class PackedWeights(NamedTuple):
-    """The weights of a layer, ready for products; the forget bias is in the bias."""
+    """The same weights, of the same shapes, laid out for products."""
 
-    input_weight: Tensor | Int8Weight
-    state_weight: Tensor | Int8Weight
-    bias: Tensor
-    projection_weight: Tensor | Int8Weight | None
-
-
-class RowWeights(NamedTuple):
-    """The same, ready for steps of one row."""
-
-    input_weight: Tensor | Int8Weight
-    state_weight: Packed
-    bias: Tensor
-    projection_weight: Packed | None
+    input_weight: PackedWeight
+    state_weight: PackedWeight
+    bias: Tensor  # the forget bias is added
+    projection_weight: PackedWeight | None
 
 
 def pack_weights(
-    weights: Weights, config: ElmoConfig, dtype: torch.dtype, quantization: Quantization = None
+    weights: LayerWeights,
+    config: ElmoConfig,
+    dtype: torch.dtype,
+    quantization: Quantization = None,
 ) -> PackedWeights:
-    """Make the weights of a layer ready: cast, laid out, the forget bias added."""
+    """Cast the weights of a layer, lay them out, and add the forget bias."""
 
-    def pack(weight: Tensor) -> Tensor | Int8Weight:
+    def pack(weight: Tensor) -> PackedWeight:
         weight = weight.detach().to(dtype)
         return pack_weight(weight) if quantization is None else pack_int8_weight(weight)
 
@@ -130,22 +123,25 @@ def pack_weights(
     )
 
 
-def pack_weights_for_row(weights: Weights, packed: PackedWeights) -> RowWeights:
-    """Lay out anew what is multiplied step by step."""
-    dtype = packed.bias.dtype
-    projection_weight: Packed | None = packed.projection_weight
-    if weights.projection_weight is not None and packed.projection_weight is not None:
-        projection_weight = pack_for_row(
-            weights.projection_weight.detach().to(dtype), packed.projection_weight
-        )
-    state_weight = pack_for_row(weights.state_weight.detach().to(dtype), packed.state_weight)
-    return RowWeights(packed.input_weight, state_weight, packed.bias, projection_weight)
+def pack_weights_for_row(weights: LayerWeights, packed: PackedWeights) -> PackedWeights:
+    """Lay out anew, for one row, what is multiplied step by step."""
+
+    def pack(weight: Tensor, packed_weight: PackedWeight) -> PackedWeight:
+        return pack_for_row(weight.detach().to(packed.bias.dtype), packed_weight)
+
+    projection_weight = packed.projection_weight
+    if weights.projection_weight is not None and projection_weight is not None:
+        projection_weight = pack(weights.projection_weight, projection_weight)
+    return packed._replace(
+        state_weight=pack(weights.state_weight, packed.state_weight),
+        projection_weight=projection_weight,
+    )
 
 
-class Trace(NamedTuple):
-    """What a run leaves for its gradient: a tensor for each time step, in the order of time."""
+class SavedSteps(NamedTuple):
+    """What a run saves for its gradient: a tensor for each time step, in the order of time."""
 
-    gates: list[Tensor]  # after their activations, (alive, 4 * cell_size)
+    gates: list[Tensor]  # i, f, o, j after their activations, (alive, 4 * cell_size)
     cells: list[Tensor]  # clipped, (alive, cell_size)
     cell_tanhs: list[Tensor]  # (alive, cell_size)
 
@@ -165,6 +161,11 @@ def tanh(x: Tensor) -> Tensor:
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
     """Activate the gates and advance the cell, both in place.
 
+    Args:
+        gates: Their sums, shape `(alive, 4 * cell_size)`.
+        cell: Of the step before, shape `(alive, cell_size)`.
+        cell_clip: Bound of the cell, or None.
+
     Returns:
         The output before its projection and the tanh of the cell, shapes `(alive, cell_size)`.
     """
@@ -181,8 +182,8 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
 def activate_roughly(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
     """Do what `activate` does with `tanh(x) = 2 * sigmoid(2 * x) - 1`, the fastest on a CPU.
 
-    The errors of its cancellation, 1e-7, would double those of states in float32; reduced products
-    and training do not mind them.
+    The subtraction errs by 1e-7, which would double the error of states in float32. For reduced
+    products and training, that is small.
     """
     i, f, o, j = gates.chunk(4, dim=1)
     j.mul_(2)
@@ -208,34 +209,34 @@ def choose_activation(device: str, is_rough: bool) -> Callable[..., tuple[Tensor
 
 
 def run_layer(
-    plan: Plan,
+    run: LayerRun,
     inputs: Tensor,
     h: Tensor,
     c: Tensor,
     weights: PackedWeights,
-    trace: Trace | None = None,
+    saved: SavedSteps | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run one layer of one direction.
+    """Run one direction of a layer.
 
     Args:
-        plan: How.
+        run: How.
         inputs: Packed steps, shape `(steps, projection_size)`.
         h: State, shape `(batch, projection_size)`.
         c: State, shape `(batch, cell_size)`.
         weights: The layer's, packed.
-        trace: Lists with a place for each time step, to be filled; None = no gradient is wanted.
+        saved: Lists with a place for each time step, to be filled; None = no gradient is wanted.
 
     Returns:
         Outputs `(steps, projection_size)`, and the new h and c.
     """
-    sizes, dtype, wide = plan.batch_sizes, plan.dtype, plan.wide_dtype
-    cell_clip, projection_clip = plan.config.cell_clip, plan.config.projection_clip
+    sizes, dtype, wide = run.batch_sizes, run.dtype, run.wide_dtype
+    cell_clip, projection_clip = run.config.cell_clip, run.config.projection_clip
     new_h, new_c = h.to(dtype, copy=True), c.to(wide, copy=True)
     outputs = torch.empty_like(inputs, dtype=dtype)
     input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
-    activate_step = choose_activation(inputs.device.type, plan.is_reduced or plan.training)
+    activate_step = choose_activation(inputs.device.type, run.is_reduced or run.training)
     step_h, cell = new_h[:0], new_c[:0]
-    for times in plan.chunks():
+    for times in run.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(dtype)
         sums = multiply(chunk, weights.input_weight, weights.bias)
         for t, step_sums in zip(times, sums.split([sizes[t] for t in times]), strict=True):
@@ -243,7 +244,7 @@ def run_layer(
                 continue
             if sizes[t] != len(cell):
                 step_h, cell = new_h[: sizes[t]], new_c[: sizes[t]]
-            gates = multiply(step_h, weights.state_weight, added=step_sums).to(wide)
+            gates = multiply(step_h, weights.state_weight, step_sums).to(wide)
             output, cell_tanh = activate_step(gates, cell, cell_clip)
             if weights.projection_weight is not None:
                 output = multiply(output.to(dtype), weights.projection_weight)
@@ -251,34 +252,34 @@ def run_layer(
                     output.clamp_(-projection_clip, projection_clip)
             output_steps[t].copy_(output)
             step_h.copy_(output)
-            if trace is not None:
-                trace.gates[t], trace.cells[t], trace.cell_tanhs[t] = gates, cell.clone(), cell_tanh
+            if saved is not None:
+                saved.gates[t], saved.cells[t], saved.cell_tanhs[t] = gates, cell.clone(), cell_tanh
         del sums, step_sums  # before the next chunk's take as much again
     return outputs, new_h.to(h.dtype), new_c.to(c.dtype)
 
 
 def run_row(
-    plan: Plan, inputs: Tensor, h: Tensor, c: Tensor, weights: RowWeights
+    run: LayerRun, inputs: Tensor, h: Tensor, c: Tensor, weights: PackedWeights
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Do what `run_layer` does without a gradient, with one row in each step.
 
-    Its work is so small that the number of operations counts: views are made for many steps at
-    once, and tanh is PyTorch's own, which is the fastest for so few numbers, and exact.
+    So little is computed that the number of operations counts: views are made for many steps at
+    once, and tanh is PyTorch's own, which is exact, and the fastest for so few numbers.
     """
-    dtype, wide, cell_size = plan.dtype, plan.wide_dtype, plan.config.cell_size
-    cell_clip, projection_clip = plan.config.cell_clip, plan.config.projection_clip
+    dtype, wide, cell_size = run.dtype, run.wide_dtype, run.config.cell_size
+    cell_clip, projection_clip = run.config.cell_clip, run.config.projection_clip
     new_h, new_c = h.clone(), c.to(wide, copy=True)
     step_h, cell = h[:1].to(dtype), new_c[:1]
     outputs = torch.empty_like(inputs, dtype=dtype)
     output_steps = outputs.split(1)
-    for times in plan.chunks():
+    for times in run.chunks():
         start, stop = min(times), max(times) + 1
         sums = multiply(inputs[start:stop].to(dtype), weights.input_weight, weights.bias).to(wide)
         parts = sums, sums[:, : 3 * cell_size], *sums.chunk(4, dim=1)
         steps = list(zip(*(part.split(1) for part in parts), strict=True))
         for t in times:
             gates, ifo, i, f, o, j = steps[t - start]  # the others are views of the first
-            gates.add_(multiply_row(step_h, weights.state_weight))
+            gates.add_(multiply(step_h, weights.state_weight))
             ifo.sigmoid_()
             j.tanh_()
             cell.mul_(f).addcmul_(i, j)
@@ -286,7 +287,7 @@ def run_row(
                 cell.clamp_(-cell_clip, cell_clip)
             output = torch.tanh(cell).mul_(o)
             if weights.projection_weight is not None:
-                output = multiply_row(output.to(dtype), weights.projection_weight)
+                output = multiply(output.to(dtype), weights.projection_weight)
                 if projection_clip is not None:
                     output.clamp_(-projection_clip, projection_clip)
             step_h = output_steps[t].copy_(output)
@@ -294,102 +295,124 @@ def run_row(
     return outputs, new_h, new_c.to(c.dtype)
 
 
-def states_before(states: Sequence[Tensor], initial: Tensor, plan: Plan) -> list[Tensor]:
+def states_before(states: Sequence[Tensor], initial: Tensor, run: LayerRun) -> list[Tensor]:
     """Collect the states that the time steps started from, given those that they ended with."""
     before = []
-    for t, alive in enumerate(plan.batch_sizes):
-        earlier = t + 1 if plan.reverse else t - 1
-        has_earlier = 0 <= earlier < len(states) and plan.batch_sizes[earlier]
+    for t, alive in enumerate(run.batch_sizes):
+        earlier = t + 1 if run.reverse else t - 1
+        has_earlier = 0 <= earlier < len(states) and run.batch_sizes[earlier]
         carried = states[earlier][:alive] if has_earlier else initial[:0]
         joined = initial[len(carried) : alive]
         before.append(torch.cat([carried, joined]) if len(joined) else carried)
     return before
 
 
+def activate_backward(
+    grad_output: Tensor,
+    grad_cell: Tensor,
+    grad_sums: Tensor,
+    step: Sequence[Tensor],
+    cell_before: Tensor,
+    cell_clip: float | None,
+) -> None:
+    """Compute the gradients of `activate`. A clip passes none where its result is at the bound.
+
+    Args:
+        grad_output: Gradient of the output before its projection, shape `(alive, cell_size)`.
+        grad_cell: Gradient of the cell; changed in place into that of the cell before.
+        grad_sums: Filled with the gradient of the gates' sums, shape `(alive, 4 * cell_size)`.
+        step: The gates, the cell and its tanh, as `SavedSteps` has them.
+        cell_before: The cell of the step before, shape `(alive, cell_size)`.
+        cell_clip: Bound of the cell, or None.
+    """
+    aten = torch.ops.aten
+    gates, cell, cell_tanh = step
+    i, f, o, j = gates.chunk(4, dim=1)
+    of_i, of_f, of_o, of_j = grad_sums.chunk(4, dim=1)
+    grad_cell.addcmul_(grad_output, aten.tanh_backward(o, cell_tanh))
+    if cell_clip is not None:
+        aten.hardtanh_backward.grad_input(
+            grad_cell, cell, -cell_clip, cell_clip, grad_input=grad_cell
+        )
+    torch.mul(grad_cell, j, out=of_i)
+    torch.mul(grad_cell, cell_before, out=of_f)
+    torch.mul(grad_output, cell_tanh, out=of_o)
+    torch.mul(grad_cell, i, out=of_j)
+    of_ifo, ifo = (x[:, : 3 * cell.shape[1]] for x in (grad_sums, gates))
+    aten.sigmoid_backward.grad_input(of_ifo, ifo, grad_input=of_ifo)
+    aten.tanh_backward.grad_input(of_j, j, grad_input=of_j)
+    grad_cell.mul_(f)
+
+
 def run_layer_backward(
-    plan: Plan,
+    run: LayerRun,
     inputs: Tensor,
     h: Tensor,
     c: Tensor,
-    weights: Weights,
+    weights: LayerWeights,
     outputs: Tensor,
-    trace: Trace,
+    saved: SavedSteps,
     grads: Sequence[Tensor],
 ) -> tuple[Tensor | None, ...]:
     """Compute the gradients of `run_layer`.
 
     Only those of the gates' sums are computed step by step; those of the weights are one product
-    over all time steps each. A clip passes no gradient where its result is at the bound.
+    over all time steps each.
 
     Args:
-        plan: As for `run_layer`.
+        run: As for `run_layer`.
         inputs: As for `run_layer`.
         h: As for `run_layer`.
         c: As for `run_layer`.
         weights: As `ElmoLstm` holds them.
         outputs: What the run returned.
-        trace: What the run left.
+        saved: What the run saved.
         grads: Gradients of outputs, h and c.
 
     Returns:
         Gradients of inputs, h, c and the four weights.
     """
-    config, sizes, wide, aten = plan.config, plan.batch_sizes, plan.wide_dtype, torch.ops.aten
-    state_weight = pack_weight(weights.state_weight.to(plan.dtype).t())
+    config, sizes, wide = run.config, run.batch_sizes, run.wide_dtype
+    state_weight = pack_weight(weights.state_weight.to(run.dtype).t())
     projection_weight = weights.projection_weight
     if projection_weight is not None:
-        projection_weight = pack_weight(projection_weight.to(plan.dtype).t())
-    sums = outputs.new_empty(len(outputs), 4 * config.cell_size)  # gradients of the gates' sums
-    hidden = outputs.new_empty(len(outputs), config.cell_size)  # what was projected
-    projected = torch.empty_like(outputs)  # gradients of what came of it
-    scratch = sums.new_empty(max(sizes), 4 * config.cell_size, dtype=wide)
-    steps = [value.split(sizes) for value in (grads[0], outputs, sums, hidden, projected)]
-    cells_before = states_before(trace.cells, c.to(wide), plan)
+        projection_weight = pack_weight(projection_weight.to(run.dtype).t())
+    grad_sums = outputs.new_empty(len(outputs), 4 * config.cell_size)  # of the gates' sums
+    hidden = outputs.new_empty(len(outputs), config.cell_size)  # outputs before the projection
+    grad_projected = torch.empty_like(outputs)  # after the projection, before the clip
+    scratch = grad_sums.new_empty(max(sizes), 4 * config.cell_size, dtype=wide)
+    steps = [x.split(sizes) for x in (grads[0], outputs, grad_sums, hidden, grad_projected)]
+    cells_before = states_before(saved.cells, c.to(wide), run)
     grad_h, grad_c = (grad.to(wide, copy=True) for grad in grads[1:])
-    for t in reversed(plan.times):
+    for t in reversed(run.times):
         if not sizes[t]:
             continue
         step_grad, step_output, step_sums, step_hidden, step_projected = (s[t] for s in steps)
-        i, f, o, j = trace.gates[t].chunk(4, dim=1)
-        cell_tanh = trace.cell_tanhs[t]
-        grad, grad_cell = grad_h[: sizes[t]], grad_c[: sizes[t]]
-        grad.add_(step_grad)
+        grad = grad_h[: sizes[t]].add_(step_grad)
         if projection_weight is not None:
             if config.projection_clip is not None:
                 bound = config.projection_clip
-                grad = aten.hardtanh_backward(grad, step_output.to(wide), -bound, bound)
+                grad = torch.ops.aten.hardtanh_backward(grad, step_output.to(wide), -bound, bound)
             step_projected.copy_(grad)
-            step_hidden.copy_(o * cell_tanh)
+            o = saved.gates[t][:, 2 * config.cell_size : 3 * config.cell_size]
+            step_hidden.copy_(o * saved.cell_tanhs[t])
             grad = multiply(step_projected, projection_weight).to(wide)
-        wide_sums = step_sums if sums.dtype == wide else scratch[: sizes[t]]
-        of_i, of_f, of_o, of_j = wide_sums.chunk(4, dim=1)
-        grad_cell.addcmul_(grad, aten.tanh_backward(o, cell_tanh))
-        if config.cell_clip is not None:
-            bound = config.cell_clip
-            aten.hardtanh_backward.grad_input(
-                grad_cell, trace.cells[t], -bound, bound, grad_input=grad_cell
-            )
-        torch.mul(grad_cell, j, out=of_i)
-        torch.mul(grad_cell, cells_before[t], out=of_f)
-        torch.mul(grad, cell_tanh, out=of_o)
-        torch.mul(grad_cell, i, out=of_j)
-        of_ifo, ifo = (x[:, : 3 * config.cell_size] for x in (wide_sums, trace.gates[t]))
-        aten.sigmoid_backward.grad_input(of_ifo, ifo, grad_input=of_ifo)
-        aten.tanh_backward.grad_input(of_j, j, grad_input=of_j)
-        grad_cell.mul_(f)
+        wide_sums = step_sums if step_sums.dtype == wide else scratch[: sizes[t]]
+        step = [values[t] for values in saved]
+        grad_cell = grad_c[: sizes[t]]
+        activate_backward(grad, grad_cell, wide_sums, step, cells_before[t], config.cell_clip)
         if wide_sums is not step_sums:
             step_sums.copy_(wide_sums)
         grad_h[: sizes[t]] = multiply(step_sums, state_weight)
-    h_before = torch.cat(states_before(steps[1], h.to(plan.dtype), plan))
-    kernel_inputs = torch.cat([inputs.to(plan.dtype), h_before], dim=1)
-    grad_kernel = sums.t() @ kernel_inputs
+    h_before = torch.cat(states_before(steps[1], h.to(run.dtype), run))
+    grad_kernel = grad_sums.t() @ torch.cat([inputs.to(run.dtype), h_before], dim=1)
     return (
-        sums @ weights.input_weight.to(plan.dtype),
+        grad_sums @ weights.input_weight.to(run.dtype),
         grad_h,
         grad_c,
         *grad_kernel.chunk(2, dim=1),
-        sums.sum(0),
-        None if projection_weight is None else projected.t() @ hidden,
+        grad_sums.sum(0),
+        None if projection_weight is None else grad_projected.t() @ hidden,
     )
 
 
@@ -398,25 +421,36 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
     """Start the threads that run the directions, with `threads // number` of PyTorch's own each.
 
     They are kept for the next call, and made anew after a fork (a new `process`), which leaves
-    threads behind.
+    threads behind. All other threads keep the count that they have, and new ones begin with the
+    count that they began with before.
     """
-    ready = threading.Barrier(number + 1)
+    together = threading.Barrier(number)
 
     def set_up() -> None:
         torch.get_num_threads()  # or the first operation would set it anew
-        torch.set_num_threads(max(1, threads // number))
-        ready.wait()
+        together.wait()  # so that each thread comes here once
+        torch.set_num_threads(max(1, threads // number))  # also what new threads begin with
 
-    pool = ThreadPoolExecutor(number, "elmo-direction")
-    for _ in range(number):
-        pool.submit(set_up)
-    ready.wait()
-    torch.set_num_threads(threads)  # what threads still to come begin with: it has changed that
+    with START_LOCK, ThreadPoolExecutor(1) as new_thread:
+        count = new_thread.submit(torch.get_num_threads).result()
+        pool = ThreadPoolExecutor(number, "elmo-direction")
+        try:
+            futures = [pool.submit(set_up) for _ in range(number)]
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except BaseException:
+            together.abort()  # releases the threads that wait for one that failed
+            pool.shutdown()
+            raise
+        finally:
+            new_thread.submit(torch.set_num_threads, count).result()
     return pool
 
 
-def run_directions(function: Callable[[int], Any], plans: Sequence[Plan], device: str) -> list[Any]:
-    """Call a function of the number of each plan, in a thread each if that pays, without autograd.
+def run_directions(
+    function: Callable[[int], Any], runs: Sequence[LayerRun], device: str
+) -> list[Any]:
+    """Call a function of the number of each run, in a thread each if that pays, without autograd.
 
     Threads that each run one direction need not wait for each other at every operation, as
     PyTorch's threads must, and small operations, which PyTorch does not divide, run side by side.
@@ -429,13 +463,13 @@ def run_directions(function: Callable[[int], Any], plans: Sequence[Plan], device
         with torch.no_grad(), autocast:  # in this thread: it has settings of its own
             return function(index)
 
-    threads, number = torch.get_num_threads(), len(plans)
-    if number == 1 or threads == 1 or device != "cpu" or not plans[0].has_long_steps:
+    threads, number = torch.get_num_threads(), len(runs)
+    if number == 1 or threads == 1 or device != "cpu" or not runs[0].has_long_steps:
         return [call(index) for index in range(number)]
     return list(start_threads(os.getpid(), number, threads).map(call, range(number)))
 
 
-class _Recurrence(torch.autograd.Function):
+class _RunWithGradients(torch.autograd.Function):
     """`run_layer` for each direction, with gradients.
 
     Tensors go in and out flat, direction by direction: inputs, h, c and the four weights in;
@@ -443,55 +477,64 @@ class _Recurrence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, plans: list[Plan], *tensors: Tensor) -> tuple[Tensor, ...]:
-        directions = split_evenly(tensors, len(plans))
-        traces = [
-            Trace(*([tensors[0]] * len(plan.batch_sizes) for _ in Trace._fields)) for plan in plans
+    def forward(ctx: Any, runs: list[LayerRun], *tensors: Tensor) -> tuple[Tensor, ...]:
+        directions = split_evenly(tensors, len(runs))
+        saved = [
+            SavedSteps(*([tensors[0]] * len(run.batch_sizes) for _ in SavedSteps._fields))
+            for run in runs
         ]
 
-        def run(index: int) -> tuple[Tensor, ...]:
+        def run_direction(index: int) -> tuple[Tensor, ...]:
             inputs, h, c, *weights = directions[index]
-            plan = plans[index]
-            packed = pack_weights(Weights(*weights), plan.config, plan.dtype)
-            return run_layer(plan, inputs, h, c, packed, traces[index])
+            run = runs[index]
+            packed = pack_weights(LayerWeights(*weights), run.config, run.dtype)
+            return run_layer(run, inputs, h, c, packed, saved[index])
 
-        results = run_directions(run, plans, tensors[0].device.type)
-        saved = [step for trace in traces for steps in trace for step in steps]
-        ctx.plans = plans
-        ctx.save_for_backward(*tensors, *(result[0] for result in results), *saved)
+        results = run_directions(run_direction, runs, tensors[0].device.type)
+        steps = [step for direction in saved for values in direction for step in values]
+        ctx.runs = runs
+        ctx.save_for_backward(*tensors, *(result[0] for result in results), *steps)
         return tuple(value for result in results for value in result)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        number, saved = len(ctx.plans), list(ctx.saved_tensors)
-        start = number * (3 + len(Weights._fields))
-        directions, outputs = split_evenly(saved[:start], number), saved[start : start + number]
-        traces = split_evenly(saved[start + number :], number)
+        number, tensors = len(ctx.runs), list(ctx.saved_tensors)
+        start = number * (3 + len(LayerWeights._fields))
+        directions, outputs = split_evenly(tensors[:start], number), tensors[start:][:number]
+        steps = split_evenly(tensors[start + number :], number)
         direction_grads = split_evenly(grads, number)
 
-        def run(index: int) -> tuple[Tensor | None, ...]:
+        def run_direction(index: int) -> tuple[Tensor | None, ...]:
             inputs, h, c, *weights = directions[index]
-            trace = Trace(*split_evenly(traces[index], len(Trace._fields)))
+            saved = SavedSteps(*split_evenly(steps[index], len(SavedSteps._fields)))
             return run_layer_backward(
-                ctx.plans[index],
+                ctx.runs[index],
                 inputs,
                 h,
                 c,
-                Weights(*weights),
+                LayerWeights(*weights),
                 outputs[index],
-                trace,
+                saved,
                 direction_grads[index],
             )
 
-        results = run_directions(run, ctx.plans, grads[0].device.type)
+        results = run_directions(run_direction, ctx.runs, grads[0].device.type)
         return None, *(value for result in results for value in result)
 
 
-def run_with_gradients(plans: list[Plan], *tensors: Tensor | None) -> list[list[Tensor]]:
-    """Run `_Recurrence`; outputs, h and c of each direction."""
-    outputs = _Recurrence.apply(plans, *tensors)  # type: ignore[no-untyped-call]  # torch's own
-    return split_evenly(outputs, len(plans))
+def run_with_gradients(runs: list[LayerRun], *tensors: Tensor | None) -> list[list[Tensor]]:
+    """Run the layer of each direction, with gradients.
+
+    Args:
+        runs: How.
+        tensors: Inputs, h, c and the four weights of each direction.
+
+    Returns:
+        Outputs, h and c of each direction, as `run_layer` returns them.
+    """
+    outputs = _RunWithGradients.apply(runs, *tensors)  # type: ignore[no-untyped-call]  # torch's own
+    return split_evenly(outputs, len(runs))
 
 
 def split_evenly(values: Sequence[Any], number: int) -> list[list[Any]]:

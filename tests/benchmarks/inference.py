@@ -32,7 +32,6 @@ from hf_elmo.lstm_products import (
     Int8Weight,
     Quantization,
     multiply,
-    multiply_row,
     pack_for_row,
     pack_int8_weight,
     pack_weight,
@@ -171,7 +170,7 @@ def pack(weight: Tensor, rows: int, quantization: Quantization) -> Callable[[Ten
     else:
         packed = pack_weight(weight)
     if rows == 1:
-        return functools.partial(multiply_row, weight=pack_for_row(weight.detach(), packed))
+        return functools.partial(multiply, weight=pack_for_row(weight.detach(), packed))
     return functools.partial(multiply, weight=packed)
 
 

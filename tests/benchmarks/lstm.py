@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, lstm_step, run_stacks
-from hf_elmo.lstm_loops import PackedWeights, Plan, run_directions
+from hf_elmo.lstm_loops import LayerRun, PackedWeights, run_directions
 from hf_elmo.lstm_products import multiply
 
 # Words of 64 sentences of English prose (Shackleton, "South", 1919), boundary tokens not counted.
@@ -222,20 +222,20 @@ def run_products(stacks: Sequence[ElmoLstmStack], dtype: torch.dtype, batch: Bat
     h = inputs.new_zeros(sizes[0], config.projection_size)
     c = inputs.new_zeros(sizes[0], config.cell_size)
 
-    plans = [Plan(config, sizes, reverse, dtype) for reverse in (False, True)]
+    runs = [LayerRun(config, sizes, reverse, dtype) for reverse in (False, True)]
 
     def run(index: int) -> None:
-        plan = plans[index]
+        layer_run = runs[index]
         for layer in stacks[index].layers:
             weights: PackedWeights = layer.pack(dtype)
-            for times in plan.chunks():
+            for times in layer_run.chunks():
                 rows = [sizes[t] for t in times]
                 sums = multiply(inputs[: sum(rows)], weights.input_weight, weights.bias)
                 for step_sums in sums.split(rows):
-                    multiply(h[: len(step_sums)], weights.state_weight, added=step_sums)
+                    multiply(h[: len(step_sums)], weights.state_weight, step_sums)
                     multiply(c[: len(step_sums)], weights.projection_weight)
 
-    run_directions(run, plans, "cpu")
+    run_directions(run, runs, "cpu")
 
 
 def measure(

@@ -391,6 +391,11 @@ def write_through_data_in_training(stack: ElmoLstmStack) -> None:
     stack.eval()
 
 
+def write_through_data(stack: ElmoLstmStack) -> None:
+    for parameter in stack.parameters():
+        parameter.data.copy_(parameter.detach() * 1.01)
+
+
 def convert_to_another_dtype(stack: ElmoLstmStack) -> None:
     stack.bfloat16().float()
 
@@ -406,6 +411,7 @@ def quantize(stack: ElmoLstmStack) -> None:
         write_in_place,
         replace_a_parameter,
         load_a_state_dict,
+        write_through_data,
         write_through_data_in_training,
         convert_to_another_dtype,
         quantize,
@@ -431,11 +437,11 @@ def test_weights_are_packed_once() -> None:
     stack = make_stack(make_config())
     layer = stack.layers[0]
     run(stack)
-    packed, of_row = layer.pack(torch.float32), layer.pack_for_row(torch.float32)
+    packed, of_row = layer.pack(torch.float32), layer.pack(torch.float32, for_row=True)
     run(stack.eval())
     run(stack.eval(), ONE_ROW)
     assert layer.pack(torch.float32) is packed
-    assert layer.pack_for_row(torch.float32) is of_row
+    assert layer.pack(torch.float32, for_row=True) is of_row
 
 
 PRECISIONS = {"float32": 1e-6, "bfloat16": 4e-3, "int8": 2e-3}
@@ -465,7 +471,7 @@ def test_one_row_has_the_outputs_that_it_has_in_a_batch(
     with torch.no_grad():
         alone, _ = stack(x, [1] * 12, state)
         twice, _ = stack(x.repeat_interleave(2, 0), [2] * 12, [z.repeat(1, 2, 1) for z in state])
-    packed = layer.pack_for_row(dtype, layer.quantization)
+    packed = layer.pack(dtype, layer.quantization, for_row=True)
     if has_layouts:
         layout = Int8RowWeight if precision == "int8" else RowWeight
         assert isinstance(packed.state_weight, layout) is is_offered
@@ -480,19 +486,6 @@ def has_row_layouts() -> bool:
     can_pack = all(lstm_products.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
     engine = torch.backends.quantized.engine
     return can_pack and lstm_products.has_fbgemm() and lstm_products.can_multiply_int8_row(engine)
-
-
-def test_the_layout_for_one_row_takes_no_memory_of_its_own_in_float32() -> None:
-    stack = make_wide_stack("float32")
-    run(stack, ONE_ROW)
-    layer = stack.layers[0]
-    packed, of_row = layer.pack(torch.float32), layer.pack_for_row(torch.float32)
-    if not has_row_layouts():
-        pytest.skip("needs FBGEMM")
-    assert of_row.input_weight is packed.input_weight
-    assert isinstance(of_row.state_weight, RowWeight)
-    pointer = torch.ops.mkldnn.data_ptr(packed.state_weight)
-    assert of_row.state_weight.table.data_ptr() == pointer
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
