@@ -5,6 +5,7 @@ import glob
 import gzip
 import io
 import lzma
+import math
 import random
 import sys
 import zlib
@@ -25,7 +26,11 @@ BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
 
 def read_files(
-    patterns: Iterable[str | Path], input_format: InputFormat = "text", pipeline: str = "en"
+    patterns: Iterable[str | Path],
+    input_format: InputFormat = "text",
+    pipeline: str = "en",
+    *,
+    has_weights: bool = False,
 ) -> SentenceReader:
     """Read files of text, such as those to train on.
 
@@ -37,14 +42,18 @@ def read_files(
             decompressed while they are read.
         input_format: As for `read_sentences`.
         pipeline: As for `read_sentences`.
+        has_weights: Whether a pattern may end in a weight, as in `old/*.txt=0.5`: how often a pass
+            goes over these files, and with a fraction, over a random share of their sentences.
 
     Returns:
         The reader, to be called as often as one likes.
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
+        ValueError: If a weight is not above 0.
     """
-    files = _find_files(patterns)
+    weights = dict(chain.from_iterable(_find_files(str(p), has_weights) for p in patterns))
+    shares = [(path, share) for path, weight in weights.items() for share in _split(weight)]
 
     def read_file(path: Path) -> Iterator[Any]:
         with path.open("rb") as stream:
@@ -55,9 +64,11 @@ def read_files(
                 yield from filter(None, _cut(lines, input_format, pipeline))
 
     def read(rng: random.Random | None) -> Iterator[list[str]]:
-        sentences: Iterator[Any] = chain.from_iterable(map(read_file, files))
+        chance = rng or random.Random(0)
+        readers = [partial(_take, partial(read_file, path), s, chance) for path, s in shares]
+        sentences: Iterator[Any] = chain.from_iterable(reader() for reader in readers)
         if rng is not None:
-            sentences = shuffle(_interleave([partial(read_file, path) for path in files], rng), rng)
+            sentences = shuffle(_interleave(readers, rng), rng)
         return map(str.split, sentences) if input_format == "text" else sentences
 
     return read
@@ -202,15 +213,35 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
             yield [token.text for token in sentence if not token.is_space]
 
 
-def _find_files(patterns: Iterable[str | Path]) -> list[Path]:
-    files: list[Path] = []
-    for pattern in map(str, patterns):
-        found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207 (any folder)
-        found = [path for path in found if path.is_file()]
-        if not found:
-            raise FileNotFoundError(f"Expected text files; none at {pattern}.")
-        files += found
-    return list(dict.fromkeys(files))
+def _find_files(pattern: str, has_weight: bool) -> list[tuple[Path, float]]:
+    """Find the files of a pattern, each with the weight behind it."""
+    found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207 (any folder)
+    found = [path for path in found if path.is_file()]
+    if found:
+        return [(path, 1.0) for path in found]
+    start, _, end = pattern.rpartition("=")
+    try:
+        weight = float(end) if has_weight and start else None
+    except ValueError:
+        weight = None
+    if weight is None:
+        raise FileNotFoundError(f"Expected text files; none at {pattern}.")
+    if not 0 < weight < math.inf:
+        raise ValueError(f"Expected a weight above 0 behind {start}=, got {end}.")
+    return [(path, weight) for path, _ in _find_files(start, False)]
+
+
+def _split(weight: float) -> list[float]:
+    """Split a weight into whole passes over a file and the rest."""
+    rest = weight % 1
+    return [1.0] * int(weight) + [rest] * (rest > 0)
+
+
+def _take(read: Callable[[], Iterator[Any]], share: float, rng: random.Random) -> Iterator[Any]:
+    """Yield a random share of the sentences of a file."""
+    if share == 1:
+        return read()
+    return (sentence for sentence in read() if rng.random() < share)
 
 
 def _interleave(

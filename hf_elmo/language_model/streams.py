@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.corpus.sentences import SentenceReader
 
+from .noise import misspell
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 
 Ids = npt.NDArray[np.int64]
@@ -164,6 +165,9 @@ class WindowStream:
         feed: Time steps that a row is filled with before the next one is; None = `window`. With 1,
             the windows are `window` of bilm-tf's test steps in one.
         rows: The rows of this process; None = all.
+        char_noise: Share of the input words that get a typing error, the targets never.
+        seed: Seed of the typing errors, which are a function of it, of the number of the window, of
+            the row and of the direction.
     """
 
     def __init__(
@@ -176,7 +180,11 @@ class WindowStream:
         window: int,
         feed: int | None = None,
         rows: range | None = None,
+        char_noise: float = 0.0,
+        seed: int = 0,
     ) -> None:
+        self._char_noise, self._seed = char_noise, seed
+        self._num_taken = 0  # windows
         self._vocabulary = vocabulary
         self._own_rows = range(num_rows) if rows is None else rows
         self._forward = Rows(forward, num_rows, self._own_rows, is_reversed=False)
@@ -202,11 +210,26 @@ class WindowStream:
             for stream, part in zip(streams, parts, strict=True):
                 stream.extend(part)
         forward, forward_targets, backward, backward_targets = streams
+        if self._char_noise:
+            forward, backward = self._misspell(forward, 0), self._misspell(backward, 1)
+        self._num_taken += 1
         places = {word: place for place, word in enumerate(BOUNDARIES)}
         inputs = ([places.setdefault(word, len(places)) for word in x] for x in (forward, backward))
         targets = map(self._vocabulary.convert_words_to_ids, (forward_targets, backward_targets))
         arranged = [self._arrange(ids) for ids in (*inputs, *targets)]
         return Window(list(places), *arranged)
+
+    def _misspell(self, inputs: list[str], direction: int) -> list[str]:
+        """Make typing errors in the inputs of each feed's rows."""
+        result: list[str] = []
+        for number, start in enumerate(range(0, len(inputs), self._feed_size)):
+            feed, own_row = divmod(number, len(self._own_rows))
+            place = f"{self._num_taken} {direction} {feed} {self._own_rows[own_row]}"
+            rng = random.Random(f"{self._seed} {place}")
+            for word in inputs[start : start + self._feed_size]:
+                is_hit = rng.random() < self._char_noise and word not in BOUNDARIES
+                result.append(misspell(word, rng) if is_hit else word)
+        return result
 
     def _arrange(self, ids: list[int]) -> Ids:
         array = np.array(ids, dtype=np.int64)
@@ -215,7 +238,11 @@ class WindowStream:
 
     def state_dict(self) -> dict[str, Any]:
         """Describe the position exactly, in what JSON can hold."""
-        return {"forward": self._forward.state_dict(), "backward": self._backward.state_dict()}
+        return {
+            "forward": self._forward.state_dict(),
+            "backward": self._backward.state_dict(),
+            "num_windows": self._num_taken,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a position that `state_dict` described.
@@ -225,6 +252,7 @@ class WindowStream:
         """
         self._forward.load_state_dict(state["forward"])
         self._backward.load_state_dict(state["backward"])
+        self._num_taken = state["num_windows"]
 
 
 class WindowCollator:

@@ -2,6 +2,8 @@
 
 import importlib.util
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,8 +39,17 @@ ADAM_BETA2 = (
     0.99  # gradients of windows that follow one another are alike: forget sooner than 0.999
 )
 
+SMALLEST_NORMAL = 2.0**-1022  # of float64
+FIXED_ARGUMENTS: dict[str, Any] = {
+    "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
+    "ddp_find_unused_parameters": False,
+    "ignore_data_skip": True,  # the stream knows its position
+    "max_steps": 1,  # counted later, when it is known how many processes there are
+}
+
 Preset = Literal["mini", "small", "medium", "original"]
 Optimizer = Literal["adamw", "adagrad"]
+Schedule = Literal["cosine", "linear", "constant"]
 
 
 @report_errors
@@ -46,7 +57,10 @@ def pretrain(
     output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
     train: Annotated[
         list[str] | None,
-        typer.Option(help="Text files or patterns; .gz .xz .bz2 .zst too."),
+        typer.Option(
+            help="Text files or patterns; .gz .xz .bz2 .zst too. PATTERN=WEIGHT: a pass goes over "
+            "them that many times; 0.5 = over a random half."
+        ),
     ] = None,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
@@ -88,13 +102,35 @@ def pretrain(
     ] = 8192,
     optimizer: Annotated[
         Optimizer,
-        typer.Option(help="AdamW with warm-up and cosine decay, or bilm-tf's Adagrad."),
+        typer.Option(help="AdamW, or bilm-tf's Adagrad."),
     ] = "adamw",
     learning_rate: Annotated[
         float | None, typer.Option(help="Else 0.001 for AdamW, 0.2 for Adagrad.")
     ] = None,
-    warmup_steps: Annotated[int, typer.Option(help="Of AdamW.", min=0)] = 1000,
+    schedule: Annotated[
+        Schedule | None,
+        typer.Option(help="After the warm-up; else cosine for AdamW, constant for Adagrad."),
+    ] = None,
+    warmup_steps: Annotated[
+        int | None, typer.Option(help="Else 1000 for AdamW, 0 for Adagrad.", min=0)
+    ] = None,
     weight_decay: Annotated[float, typer.Option(help="Of the weights.", min=0.0)] = 0.0,
+    ema: Annotated[
+        float | None,
+        typer.Option(
+            help="Decay of a moving average of the weights, such as 0.999: it becomes the model.",
+            min=0.0,
+            max=1.0,
+        ),
+    ] = None,
+    char_noise: Annotated[
+        float,
+        typer.Option(
+            help="Share of the words read that get a typing error; those to predict never do.",
+            min=0.0,
+            max=1.0,
+        ),
+    ] = 0.0,
     max_grad_norm: Annotated[
         float, typer.Option(help="Bound of the gradients' norm, of the loss times the window.")
     ] = 10.0,
@@ -148,39 +184,50 @@ def pretrain(
         model.activation_checkpointing_enable({"use_reentrant": False})
     arguments = TrainingArguments(
         str(output),
-        max_steps=1 if max_steps is None else max_steps,
         per_device_train_batch_size=batch_size,
         per_device_eval_batch_size=batch_size,
         gradient_accumulation_steps=accumulate,
         max_grad_norm=max_grad_norm,
         bf16=bfloat16,
         logging_steps=log_every,
-        report_to=["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
-        ddp_find_unused_parameters=False,
-        ignore_data_skip=True,  # the stream knows its position
         seed=seed,
-        use_cpu=cpu,
-        **_optimizer_arguments(optimizer, learning_rate, warmup_steps, weight_decay),
+        use_cpu=cpu or not torch.accelerator.is_available(),
+        **_optimizer_arguments(optimizer, learning_rate, schedule, warmup_steps, weight_decay),
         **_checkpoint_arguments(heldout, evaluate_every, save_every, keep),
+        **FIXED_ARGUMENTS,
     )
-    if max_steps is None:
-        per_step = batch_size * arguments.world_size * window * accumulate
-        arguments.max_steps = max(1, math.ceil(epochs * _count_targets(text) / per_step))
+    per_step = batch_size * arguments.world_size * window * accumulate
+    arguments.max_steps = max_steps or max(1, math.ceil(epochs * _count_targets(text) / per_step))
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),
         arguments,
         tokenizer=tokenizer,
         vocabulary=words,
-        stream=_stream_windows(text, words, arguments, window),
+        stream=_stream_windows(text, words, arguments, window, char_noise),
         heldout=heldout,
         max_hours=max_hours,
+        ema=ema,
         callbacks=[EarlyStoppingCallback(patience)] if patience else [],
     )
-    torch.set_flush_denormal(True)  # moments of rows that are not met fade away: slow on a CPU
-    trainer.train(resume_from_checkpoint=resume or None)
+    with flush_denormal():
+        trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(str(output))
     if arguments.process_index == 0:
         typer.echo(f"Wrote {output}.")
+
+
+@contextmanager
+def flush_denormal() -> Iterator[None]:
+    """Take numbers near 0 for 0, for a while.
+
+    The moments of rows that are not met fade away, and such numbers are slow on a CPU.
+    """
+    was_on = bool(torch.tensor(SMALLEST_NORMAL, dtype=torch.float64) / 2 == 0)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(was_on)
 
 
 def _read_text(
@@ -195,7 +242,7 @@ def _read_text(
     if (files is None) == (dataset is None):
         raise ValueError("Expected text to train on: either --train or --dataset.")
     if files is not None:
-        return read_files(files, input_format, pipeline)
+        return read_files(files, input_format, pipeline, has_weights=True)
     return read_dataset(_load_dataset(str(dataset), config, split), column)
 
 
@@ -233,29 +280,29 @@ def _count_targets(text: SentenceReader) -> int:
 
 
 def _optimizer_arguments(
-    optimizer: Optimizer, learning_rate: float | None, warmup_steps: int, weight_decay: float
+    optimizer: Optimizer,
+    learning_rate: float | None,
+    schedule: Schedule | None,
+    warmup_steps: int | None,
+    weight_decay: float,
 ) -> dict[str, Any]:
-    """Give `TrainingArguments` the optimiser and its learning rate: bilm-tf's is constant."""
-    choice: dict[str, Any] = {"weight_decay": weight_decay, "adam_beta2": ADAM_BETA2}
-    if optimizer == "adagrad":
-        return choice | {
-            "optim": "adagrad",
-            "learning_rate": learning_rate or 0.2,
-            "lr_scheduler_type": "constant",
-            "warmup_steps": 0,
-        }
-    return choice | {
-        "optim": "adamw_torch_fused",
-        "learning_rate": learning_rate or 1e-3,
-        "lr_scheduler_type": "cosine",
-        "warmup_steps": warmup_steps,
+    """Return the optimiser and its learning rate for `TrainingArguments`; bilm-tf's is constant."""
+    is_adamw = optimizer == "adamw"
+    schedule = schedule or ("cosine" if is_adamw else "constant")
+    return {
+        "optim": "adamw_torch_fused" if is_adamw else "adagrad",
+        "adam_beta2": ADAM_BETA2,
+        "learning_rate": learning_rate or (1e-3 if is_adamw else 0.2),
+        "lr_scheduler_type": "constant_with_warmup" if schedule == "constant" else schedule,
+        "warmup_steps": (1000 if is_adamw else 0) if warmup_steps is None else warmup_steps,
+        "weight_decay": weight_decay,
     }
 
 
 def _checkpoint_arguments(
     heldout: SentenceReader | None, evaluate_every: int, save_every: int, keep: int
 ) -> dict[str, Any]:
-    """Tell `TrainingArguments` when to save; with held-out text, also to keep the best."""
+    """Return when to save for `TrainingArguments`; with held-out text, also to keep the best."""
     if heldout is None:
         return {"save_steps": save_every, "save_total_limit": keep}
     return {
@@ -270,7 +317,11 @@ def _checkpoint_arguments(
 
 
 def _stream_windows(
-    text: SentenceReader, words: TargetVocabulary, arguments: TrainingArguments, window: int
+    text: SentenceReader,
+    words: TargetVocabulary,
+    arguments: TrainingArguments,
+    window: int,
+    char_noise: float,
 ) -> WindowStream:
     """Stream the windows of this process's rows, in an order that the seed decides."""
     batch_size = arguments.per_device_train_batch_size
@@ -282,4 +333,6 @@ def _stream_windows(
         num_rows=batch_size * arguments.world_size,
         window=window,
         rows=range(first, first + batch_size),
+        char_noise=char_noise,
+        seed=arguments.seed,
     )

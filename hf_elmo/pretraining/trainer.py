@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedTokenizerBase,
@@ -31,12 +32,20 @@ from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_elmo import ElmoState
+from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .checkpoints import POSITION_NAME, STATE_NAME, find_last_checkpoint
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
 MAX_LOG_PERPLEXITY = 700.0  # exp of more is no float
+TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
+# The share of the learning rate when a share of the training is done. Behind the warm-up, these
+# are those of transformers, but for what `max_hours` does to them.
+SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
+    SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
+    SchedulerType.LINEAR: lambda done: 1 - done,
+}
 
 
 class ElmoTrainer(Trainer):
@@ -55,6 +64,8 @@ class ElmoTrainer(Trainer):
         heldout: Text to evaluate on, or None.
         max_hours: Train no longer than this, all runs of one training together, and let the
             learning rate fall accordingly; None = `max_steps`.
+        ema: Decay of the moving average of the weights, which is then the model that is evaluated
+            and saved; None = no average. The average is updated after each step.
         callbacks: Further callbacks.
     """
 
@@ -70,6 +81,7 @@ class ElmoTrainer(Trainer):
         stream: WindowStream,
         heldout: SentenceReader | None = None,
         max_hours: float | None = None,
+        ema: float | None = None,
         callbacks: list[TrainerCallback] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
@@ -77,12 +89,16 @@ class ElmoTrainer(Trainer):
         self._stream = stream
         self._heldout = heldout
         self._clock = TrainingClock(max_hours)
+        own: list[TrainerCallback] = [self._clock]
+        self._average: AveragedModel | None = None
+        if ema is not None:
+            self._average = AveragedModel(model.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
+            own.append(_Averaging(model.model, self._average))
         super().__init__(
-            model,
-            args,
-            eval_dataset=cast(Any, heldout),
-            callbacks=[self._clock, *(callbacks or [])],
+            model, args, eval_dataset=cast(Any, heldout), callbacks=[*own, *(callbacks or [])]
         )
+        if self._average is not None:
+            self._average.to(self.args.device)
         self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
 
     def train(  # type: ignore[override]  # no search for hyperparameters
@@ -152,14 +168,15 @@ class ElmoTrainer(Trainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
-        """Create the schedule; a cosine falls with the steps or with the time, whichever is on."""
-        if self.lr_scheduler is None and self.args.lr_scheduler_type == SchedulerType.COSINE:
+        """Create the schedule; it falls with the steps or the time, whichever is further on."""
+        shape = SCHEDULES.get(SchedulerType(self.args.lr_scheduler_type))
+        if self.lr_scheduler is None and shape is not None:
             num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
 
             def factor(step: int) -> float:
                 rise = (step + 1) / max(1, num_warmup_steps)
                 done = max(step / num_training_steps, self._clock.fraction())
-                return min(1.0, rise) * (1 + math.cos(math.pi * min(1.0, done))) / 2
+                return min(1.0, rise) * shape(min(1.0, done))
 
             self.lr_scheduler = LambdaLR(cast(Any, optimizer or self.optimizer), factor)
             self._created_lr_scheduler = True
@@ -182,7 +199,7 @@ class ElmoTrainer(Trainer):
         """
         if self._heldout is None:
             raise ValueError("Expected a held-out text to evaluate on, got None.")
-        model = self.model.model
+        model = self.language_model
         model.train(False)
         start = time.monotonic()
         perplexity = evaluate_stream(
@@ -217,9 +234,14 @@ class ElmoTrainer(Trainer):
             logs["words_per_second"] = steps * words / seconds
         super().log(logs, start_time)
 
+    @property
+    def language_model(self) -> ElmoForPreTraining:
+        """The biLM and softmax that are evaluated and saved: their average, if there is one."""
+        return self.model.model if self._average is None else cast(Any, self._average.module)
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        self.model.model.save_pretrained(folder)
+        self.language_model.save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
         self._vocabulary.save(folder)
 
@@ -230,6 +252,8 @@ class ElmoTrainer(Trainer):
         parts = [part.contiguous() for pair in directions for part in pair]
         tensors = dict(zip(STATE_PARTS[: len(parts)], parts, strict=True))
         save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
+        if rank == 0 and self._average is not None:
+            save_file(self.model.model.state_dict(), Path(output_dir) / TRAINED_NAME)
         if rank == 0:
             counters = [x.early_stopping_patience_counter for x in self._find_early_stopping()]
             position = self._stream.state_dict() | {
@@ -255,9 +279,14 @@ class ElmoTrainer(Trainer):
         super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        self.model.model.load_state_dict(
-            load_file(Path(resume_from_checkpoint) / SAFE_WEIGHTS_NAME)
-        )
+        folder = Path(resume_from_checkpoint)
+        weights = load_file(folder / SAFE_WEIGHTS_NAME)
+        trained = folder / TRAINED_NAME
+        self.model.model.load_state_dict(load_file(trained) if trained.exists() else weights)
+        if self._average is not None:
+            self._average.module.load_state_dict(weights)
+            # Only whether it is 0 matters: then the next step begins the average.
+            self._average.n_averaged.fill_(int(trained.exists()))
 
     def _load_best_model(self) -> None:
         self._load_from_checkpoint(str(self.state.best_model_checkpoint))
@@ -275,6 +304,16 @@ class _Batches:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return map(self._collator, self._stream)
+
+
+class _Averaging(TrainerCallback):
+    """Update the average of the weights after each step."""
+
+    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
+        self._model, self._average = model, average
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._average.update_parameters(self._model)
 
 
 class TrainingClock(TrainerCallback):

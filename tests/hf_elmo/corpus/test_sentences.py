@@ -3,6 +3,7 @@ import gzip
 import io
 import lzma
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,40 @@ def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
     (file,) = write(tmp_path, a=["one"])
 
     assert list(read_files([file, str(tmp_path / "*.txt")])(None)) == [["one"]]
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_a_weight_says_how_often_a_pass_goes_over_files(tmp_path: Path, seed: int | None) -> None:
+    old, new, other = write(tmp_path, old=["o"] * 1000, new=["n"] * 100, other=["x"] * 10)
+    text = read_files([f"{old}=0.25", f"{new}=2.5", other], has_weights=True)
+
+    counts = Counter(word for (word,) in text(None if seed is None else random.Random(seed)))
+
+    assert 200 < counts["o"] < 300
+    assert 230 < counts["n"] < 270
+    assert counts["x"] == 10
+
+
+def test_a_weighted_pass_takes_another_share_each_time(tmp_path: Path) -> None:
+    (file,) = write(tmp_path, a=[str(i) for i in range(100)])
+    text = read_files([f"{file}=0.5"], has_weights=True)
+
+    first, second = (sorted(text(random.Random(seed))) for seed in (1, 2))
+
+    assert first != second
+    assert first == sorted(text(random.Random(1)))
+
+
+def test_a_name_with_an_equals_sign_is_no_weight(tmp_path: Path) -> None:
+    files = write(tmp_path, **{"a=2": ["one"]})
+    assert list(read_files(files, has_weights=True)(None)) == [["one"]]
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf"])
+def test_a_weight_that_is_not_above_0_is_an_error(tmp_path: Path, weight: str) -> None:
+    (file,) = write(tmp_path, a=["one"])
+    with pytest.raises(ValueError, match=f"a weight above 0 behind .*a.txt=, got {weight}"):
+        read_files([f"{file}={weight}"], has_weights=True)
 
 
 def test_a_shuffled_pass_has_every_sentence_once_from_all_files(tmp_path: Path) -> None:

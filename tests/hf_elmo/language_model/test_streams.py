@@ -147,6 +147,60 @@ def test_a_stream_goes_on_from_its_position_exactly() -> None:
             np.testing.assert_array_equal(array, other_array)
 
 
+LONG = " ".join(f"word{number}" for number in range(400))
+
+
+def take_noisy(number: int, rows: range | None = None, **options: int) -> Window:
+    stream = make_stream(
+        *[LONG] * 4, num_rows=2, window=100, char_noise=0.1, rows=rows, num_passes=None, **options
+    )
+    return next(islice(stream, number, None))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_share_of_the_inputs_has_typing_errors(direction: str) -> None:
+    window = take_noisy(0)
+    clean = next(make_stream(*[LONG] * 4, num_rows=2, window=100))
+
+    read, right = (
+        [w.words[place] for place in getattr(w, direction).T.ravel()] for w in (window, clean)
+    )
+    targets = f"{direction}_targets"
+    num_errors = sum(x != y for x, y in zip(read, right, strict=True))
+    assert 8 < num_errors < 35  # of 200
+    assert read.count("<S>") == right.count("<S>")
+    np.testing.assert_array_equal(getattr(window, targets), getattr(clean, targets))
+
+
+def test_typing_errors_differ_from_window_to_window_and_by_their_seed() -> None:
+    words = [take_noisy(number, seed=seed).words for number, seed in ((0, 0), (4, 0), (0, 1))]
+
+    errors = [{word for word in list_ if word not in LONG.split()} for list_ in words]
+    assert len({frozenset(x) for x in errors}) == 3
+
+
+def test_typing_errors_do_not_depend_on_the_number_of_processes() -> None:
+    whole = take_noisy(1)
+    for row in range(2):
+        part = take_noisy(1, range(row, row + 1))
+        assert [part.words[i] for i in part.forward[:, 0]] == [
+            whole.words[i] for i in whole.forward[:, row]
+        ]
+
+
+def test_a_stream_with_typing_errors_goes_on_exactly() -> None:
+    whole, part = (
+        make_stream(*[LONG] * 4, num_rows=2, window=9, char_noise=0.5, num_passes=None)
+        for _ in range(2)
+    )
+    windows = list(islice(whole, 6))
+    list(islice(part, 3))
+    other = make_stream(*[LONG] * 4, num_rows=2, window=9, char_noise=0.5, num_passes=None)
+    other.load_state_dict(json.loads(json.dumps(part.state_dict())))
+
+    assert [w.words for w in islice(other, 3)] == [w.words for w in windows[3:]]
+
+
 def test_the_position_of_another_number_of_rows_is_an_error() -> None:
     position = make_stream(*SENTENCES, num_rows=2, window=3).state_dict()
 

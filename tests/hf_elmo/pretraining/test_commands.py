@@ -17,6 +17,7 @@ from hf_elmo.corpus.sentences import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_text
 from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.pretraining.commands import flush_denormal
 
 LINES = [" ".join(("abcdefghij" * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
 
@@ -124,6 +125,42 @@ def test_pretrain_trains_a_model_on_with_its_own_words(folder: Path, trained: Pa
 
 def evaluate(text: Path, model: Path) -> float:
     return evaluate_text(*load_language_model(str(model)), read_files([text])).average
+
+
+def test_pretrain_learns_all_of_a_recipe_and_goes_on_exactly(folder: Path) -> None:
+    (folder / "new.txt").write_text("a b zebra\n" * 10)
+    recipe = [
+        *("--train", f"{folder / 'new.txt'}=0.5", "--schedule", "linear", "--warmup-steps", 1),
+        *("--ema", 0.9, "--char-noise", 0.1, "--batch-size", 4, "--save-every", 2),
+    ]
+    run(*pretrain_arguments(folder, "whole"), *recipe)
+    run(*pretrain_arguments(folder, "parts"), *recipe)
+    shutil.rmtree(folder / "parts" / "checkpoint-4")
+    run(*pretrain_arguments(folder, "parts"), *recipe, "--resume")
+
+    whole, parts = (load_file(folder / n / "model.safetensors") for n in ("whole", "parts"))
+    assert all(torch.equal(parts[name], whole[name]) for name in whole)
+
+
+def test_pretrain_without_a_gpu_computes_on_the_cpu(folder: Path) -> None:
+    arguments = pretrain_arguments(folder, "model")
+    arguments.remove("--cpu")
+    run(*arguments, "--bfloat16", "--max-steps", 1, "--batch-size", 4)
+    assert (folder / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+def test_small_numbers_are_flushed_only_while_training(was_on: bool) -> None:
+    def is_flushed() -> bool:
+        return bool(torch.tensor(1e-30) * 1e-12 == 0)
+
+    torch.set_flush_denormal(was_on)
+    try:
+        with flush_denormal():
+            assert is_flushed()
+        assert is_flushed() == was_on
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_mistakes_are_told_without_a_traceback(folder: Path, trained: Path) -> None:

@@ -59,8 +59,11 @@ def text(rng: Random | None) -> Iterator[list[str]]:
 def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTrainer:
     """Make a trainer of a tiny biLM; each call gives the same one."""
     trainer_options = {
-        name: options.pop(name) for name in ("heldout", "max_hours", "callbacks") if name in options
+        name: options.pop(name)
+        for name in ("heldout", "max_hours", "ema", "callbacks")
+        if name in options
     }
+    char_noise = options.pop("char_noise", 0.0)
     negatives = options.pop("num_negatives", 4)
     config.vocab_size = len(VOCABULARY)
     set_seed(0)
@@ -89,6 +92,7 @@ def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTraine
         VOCABULARY,
         num_rows=ROWS,
         window=WINDOW,
+        char_noise=char_noise,
     )
     return ElmoTrainer(
         model,
@@ -101,14 +105,26 @@ def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTraine
 
 
 def weights(trainer: ElmoTrainer) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trainer.model.model.state_dict().items()}
+    return {name: value.clone() for name, value in trainer.language_model.state_dict().items()}
 
 
-@pytest.mark.parametrize("optim", ["adamw_torch_fused", "adagrad"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {},
+        {"optim": "adagrad"},
+        {"ema": 0.5},
+        {"char_noise": 0.5},
+        {"lr_scheduler_type": "linear", "warmup_steps": 2},
+        {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 4},
+        {"bf16": True},
+    ],
+    ids=str,
+)
 def test_resumed_training_equals_uninterrupted_training_exactly(
-    tmp_path: Path, tiny_config: ElmoConfig, optim: str
+    tmp_path: Path, tiny_config: ElmoConfig, setting: dict[str, Any]
 ) -> None:
-    options = {"optim": optim, "gradient_accumulation_steps": 2}
+    options = {"gradient_accumulation_steps": 2} | setting
     whole = make_trainer(tmp_path / "whole", tiny_config, **options)
     whole.train()
     first = make_trainer(
@@ -368,6 +384,154 @@ def test_the_learning_rate_rises_then_falls_to_zero(
     assert rates[:4] == sorted(rates[:4])
     assert rates[3:] == sorted(rates[3:], reverse=True)
     assert rates[-1] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("linear", [1.0, 0.75, 0.5, 0.25, 0.0]),
+        ("constant_with_warmup", [1.0, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_the_learning_rate_follows_the_schedule(
+    tmp_path: Path, tiny_config: ElmoConfig, schedule: str, expected: list[float]
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, lr_scheduler_type=schedule, learning_rate=1.0)
+    trainer.create_optimizer()
+    trainer.create_scheduler(8)
+
+    rates = []
+    for _ in range(9):
+        rates.append(trainer.lr_scheduler.get_last_lr()[0])
+        trainer.optimizer.step()
+        trainer.lr_scheduler.step()
+
+    assert rates[::2] == pytest.approx(expected)
+
+
+def test_the_saved_model_is_the_moving_average_of_the_weights(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    options = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    plain = make_trainer(tmp_path / "plain", tiny_config, **options)
+    plain.train()
+    steps = [
+        load_file(tmp_path / "plain" / f"checkpoint-{step}" / "model.safetensors")
+        for step in (1, 2, 3)
+    ]
+    trainer = make_trainer(tmp_path / "ema", tiny_config, ema=0.75, **options)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "ema"))
+
+    saved = load_file(tmp_path / "ema" / "model.safetensors")
+    for name, value in saved.items():
+        average = 0.75 * steps[0][name] + 0.25 * steps[1][name]
+        torch.testing.assert_close(value, 0.75 * average + 0.25 * steps[2][name], msg=name)
+    trained = load_file(tmp_path / "ema" / "checkpoint-3" / "trained_weights.safetensors")
+    assert all(torch.equal(trained[name], steps[2][name]) for name in trained)
+
+
+def test_evaluation_and_the_best_checkpoint_are_those_of_the_average(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    trainer = make_trainer(
+        tmp_path,
+        tiny_config,
+        ema=0.5,
+        heldout=text,
+        max_steps=5,
+        learning_rate=0.5,
+        eval_strategy="steps",
+        eval_steps=1,
+        save_strategy="steps",
+        save_steps=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_perplexity",
+        greater_is_better=False,
+    )
+    trainer.train()
+
+    best = ElmoForPreTraining.from_pretrained(str(trainer.state.best_model_checkpoint)).eval()
+    perplexity = evaluate_stream(best, ElmoTokenizer(), VOCABULARY, text, batch_size=ROWS).average
+    assert trainer.state.best_metric == pytest.approx(perplexity, rel=1e-6)
+    assert all(torch.equal(weights(trainer)[n], value) for n, value in best.state_dict().items())
+
+
+def test_an_average_may_begin_when_training_goes_on(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=3).train()
+    plain = make_trainer(tmp_path, tiny_config)
+    averaged = make_trainer(tmp_path, tiny_config, ema=0.5, max_steps=4)
+    plain.args.max_steps = 4
+    for trainer in (plain, averaged):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+
+    for name, value in weights(plain).items():
+        assert torch.equal(weights(averaged)[name], value), name
+
+
+# What Trainer does not promise, but exact resuming stands on.
+PRIVATE = {
+    "_save": "writes the model of a checkpoint and of the end",
+    "_save_rng_state": "writes what a checkpoint holds of us, before Trainer's state",
+    "_load_rng_state": "reads it again, after the weights and before the first batch",
+    "_load_from_checkpoint": "reads the weights of a checkpoint",
+    "_load_best_model": "reads those of the best one",
+}
+
+
+def test_trainer_still_calls_what_exact_resuming_stands_on(
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in PRIVATE:
+        method = getattr(ElmoTrainer, name)
+
+        def call(*args: Any, name: str = name, method: Any = method, **kwargs: Any) -> Any:
+            calls.append(name)
+            return method(*args, **kwargs)
+
+        monkeypatch.setattr(ElmoTrainer, name, call)
+    options = {
+        "heldout": text,
+        "eval_strategy": "steps",
+        "save_strategy": "steps",
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "eval_perplexity",
+        "greater_is_better": False,
+    }
+    trainer = make_trainer(tmp_path, tiny_config, save_steps=3, eval_steps=3, **options)
+    trainer.train()
+    (tmp_path / "checkpoint-6" / "trainer_state.json").unlink()
+    resumed = make_trainer(tmp_path, tiny_config, save_steps=3, eval_steps=3, **options)
+    with pytest.warns(UserWarning, match="checkpoint-6"):
+        resumed.train(resume_from_checkpoint=True)
+
+    broken = {name: what for name, what in PRIVATE.items() if name not in calls}
+    assert not broken, f"transformers no longer calls {broken}"
+    saving = ["_save", "_save_rng_state"]
+    assert calls == [
+        *(2 * saving),
+        "_load_best_model",
+        "_load_from_checkpoint",
+        "_load_from_checkpoint",
+        "_load_rng_state",
+        *saving,
+        "_load_best_model",
+        "_load_from_checkpoint",
+    ]
+
+
+def test_trainer_makes_our_schedule_anew_for_each_training(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, max_steps=2)
+    trainer.train()
+    first = trainer.lr_scheduler
+    trainer.train()
+
+    assert trainer.lr_scheduler is not first, "Trainer no longer heeds _created_lr_scheduler"
 
 
 def test_adagrad_starts_from_the_accumulator_of_bilm_tf(
