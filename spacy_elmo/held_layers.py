@@ -32,7 +32,7 @@ class HeldDoc:
 
 
 class HeldLayers:
-    """Hold the layers of docs, for as long as the docs live.
+    """Hold the layers of docs, for as long as the docs live. Threads may share it.
 
     Args:
         max_bytes: Bound of the layers.
@@ -53,13 +53,13 @@ class HeldLayers:
     def take(self, doc: Doc) -> DocLayers | None:
         """Give the layers of a doc to a listener, if they are here."""
         held = self._find(doc)
-        if held is None or held.layers is None:
+        layers = None if held is None else held.layers  # once: another thread may drop them
+        if held is None or layers is None:
             return None
-        layers = DocLayers(held.layers, held.segments)
         held.num_readers -= 1
         if held.num_readers <= 0:
             held.layers = None
-        return layers
+        return DocLayers(layers, held.segments)
 
     def get_segments(self, doc: Doc) -> list[Segment] | None:
         """Give the sentences of a doc that were noted."""
@@ -72,12 +72,14 @@ class HeldLayers:
 
     def trim(self) -> None:
         """Drop the oldest layers until the rest is within its bound."""
-        docs = [held for held in self._docs.values() if held.layers is not None]
-        num_bytes = sum(held.layers.nbytes for held in docs if held.layers is not None)
-        for held in docs:
-            if num_bytes <= self.max_bytes or held.layers is None:
+        # keyrefs() is a list, so that another thread may add docs meanwhile.
+        docs = [self._docs.get(doc) for ref in self._docs.keyrefs() if (doc := ref()) is not None]
+        sizes = [(held, held.layers.nbytes) for held in docs if held and held.layers is not None]
+        num_bytes = sum(size for _, size in sizes)
+        for held, size in sizes:
+            if num_bytes <= self.max_bytes:
                 break
-            num_bytes -= held.layers.nbytes
+            num_bytes -= size
             held.layers = None
 
     def clear(self) -> None:

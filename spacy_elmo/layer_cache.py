@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,6 +29,7 @@ class LayerCache:
     A row (one layer of one word) is scaled by its largest number, so that the error is at most
     1.6e-5 of that: at the same size, 16 times finer than float16. What is full stays as it is,
     since under the shuffles of training epochs nothing is better to have than anything else.
+    Threads may share it; a forked process reads what was kept before, and keeps nothing new.
 
     Args:
         max_bytes: Bound of the stored rows; nothing is taken before it is used.
@@ -41,6 +44,8 @@ class LayerCache:
             raise ValueError(f"Expected max_bytes of at least 0, got {max_bytes}.")
         self.max_bytes = max_bytes
         self.folder = folder
+        self._lock = threading.Lock()
+        self._process = os.getpid()
         self.clear()
 
     def clear(self) -> None:
@@ -53,7 +58,7 @@ class LayerCache:
             self.folder.mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=self.folder) as file:  # it lives as long as it is mapped
                 self._cells = np.memmap(file, dtype=np.int16, mode="w+", shape=num_cells)
-        self._places: dict[bytes, tuple[int, tuple[int, int, int]]] = {}
+        self._positions: dict[bytes, tuple[int, tuple[int, int, int]]] = {}
         self._num_used = 0
         self._is_full = False
 
@@ -63,7 +68,7 @@ class LayerCache:
         return 2 * self._num_used
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def fetch(
         self, sentences: Sequence[Words], compute: Callable[[list[Words]], Iterator[Tensor]]
@@ -82,7 +87,7 @@ class LayerCache:
         missing = {
             key: words
             for key, words in zip(keys, sentences, strict=True)
-            if key not in self._places
+            if key not in self._positions
         }
         computed = iter(compute(list(missing.values())) if missing else ())
         fresh = {}
@@ -93,6 +98,13 @@ class LayerCache:
             yield _decode_rows(fresh[key] if key in fresh else self._get(key))
 
     def _keep(self, key: bytes, rows: npt.NDArray[np.int16]) -> None:
+        if os.getpid() != self._process:  # the cells in a file are shared, what is used is not
+            return
+        with self._lock:
+            if key not in self._positions:
+                self._keep_new(key, rows)
+
+    def _keep_new(self, key: bytes, rows: npt.NDArray[np.int16]) -> None:
         if self._num_used + rows.size > len(self._cells):
             if not self._is_full:
                 logger.warning(
@@ -103,11 +115,11 @@ class LayerCache:
             self._is_full = True
             return
         self._cells[self._num_used : self._num_used + rows.size] = rows.ravel()
-        self._places[key] = (self._num_used, rows.shape)
+        self._positions[key] = (self._num_used, rows.shape)
         self._num_used += rows.size
 
     def _get(self, key: bytes) -> npt.NDArray[np.int16]:
-        start, shape = self._places[key]
+        start, shape = self._positions[key]
         return self._cells[start : start + np.prod(shape)].reshape(shape)
 
 

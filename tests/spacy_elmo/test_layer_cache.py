@@ -112,3 +112,13 @@ def test_cleared_cache_knows_nothing(folder: Path | None, compute: Computer) -> 
 def test_negative_bound_is_an_error() -> None:
     with pytest.raises(ValueError, match="Expected max_bytes of at least 0, got -1"):
         LayerCache(-1)
+
+
+def test_forked_process_keeps_nothing_in_the_cells_it_shares(
+    folder: Path | None, compute: Computer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = LayerCache(10_000, folder)
+    list(cache.fetch([["a"]], compute))
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert len(list(cache.fetch([["a"], ["b"]], compute))) == 2
+    assert len(cache) == 1

@@ -1,5 +1,7 @@
 import contextlib
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from spacy.tokens import Doc
 from thinc.api import SGD
 
 from spacy_elmo.architecture import get_shim
+from spacy_elmo.layer_cache import LayerCache
 from spacy_elmo.learned_mix import get_mix
 
 CLOSE = {"rtol": 0, "atol": 1e-5}  # as in test_component.py
@@ -336,3 +339,24 @@ def test_two_processes_predict_the_same(trained: Language) -> None:
     alone = [[t.tag_ for t in doc] for doc in trained.pipe([doc.copy() for doc in docs])]
     piped = trained.pipe(docs, n_process=2, batch_size=2)
     assert [[token.tag_ for token in doc] for doc in piped] == alone
+
+
+def test_threads_that_share_a_pipeline_get_what_one_gets(
+    trained: Language,
+) -> None:
+    elmo = trained.get_pipe("elmo")
+    elmo.source.cache = LayerCache(2**20)
+    texts = [f"The bank raised rate {number}" for number in range(40)]
+    alone = [(doc.tensor, [token.tag_ for token in doc]) for doc in map(trained, texts)]
+    elmo.source.cache.clear()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            docs = list(pool.map(trained, texts * 4))
+    finally:
+        sys.setswitchinterval(before)
+    for doc, (tensor, tags) in zip(docs, alone * 4, strict=True):
+        assert_allclose(doc.tensor, tensor, **CLOSE)
+        assert [token.tag_ for token in doc] == tags
+    assert len(elmo.source.cache) == len(texts)
