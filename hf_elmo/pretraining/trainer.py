@@ -28,7 +28,7 @@ from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
-from hf_elmo.modeling_elmo import ElmoState
+from hf_elmo.modeling_outputs import ElmoState
 
 POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"
