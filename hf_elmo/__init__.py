@@ -12,15 +12,16 @@ from transformers import (
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .model_card import make_model_card
-from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoScalarMix, ElmoState
+from .modeling_elmo import ElmoModel
 from .modeling_heads import (
     ElmoFeatures,
     ElmoForPreTraining,
-    ElmoForPreTrainingOutput,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
 )
+from .modeling_outputs import ElmoForPreTrainingOutput, ElmoModelOutput, ElmoState
 from .remote_code import include_code
+from .scalar_mix import ElmoScalarMix
 from .tokenization_elmo import ElmoTokenizer
 
 __all__ = [

@@ -1,7 +1,6 @@
 """Heads over the biLM: the language model, labels for words, labels for sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -13,33 +12,14 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
-from .modeling_elmo import ElmoModel, ElmoModelOutput, ElmoScalarMix, ElmoState, StatefulOutput
+from .modeling_elmo import ElmoModel
+from .modeling_outputs import ElmoForPreTrainingOutput, ElmoModelOutput, ElmoState
+from .scalar_mix import ElmoScalarMix
 
 # Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
 SENTENCE_START_LABEL = 0
 SENTENCE_END_LABEL = 1
 IGNORED_LABEL = -100  # torch's cross entropy and all of transformers
-
-
-@dataclass
-class ElmoForPreTrainingOutput(StatefulOutput):
-    """What `ElmoForPreTraining` returns.
-
-    Attributes:
-        loss: Mean of the directions' cross entropies, where labels were given.
-        forward_logits: Scores of each next word, before the softmax, shape
-            `(batch, tokens + 1, vocab_size)`: the row of `<S>`, then one of each word.
-        backward_logits: Scores of each previous word, likewise: a row of each word, then that of
-            `</S>`; None if unidirectional.
-        hidden_states: As in `ElmoModelOutput`.
-        state: As in `ElmoModelOutput`.
-    """
-
-    loss: Tensor | None = None
-    forward_logits: Tensor | None = None
-    backward_logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    state: ElmoState | None = None
 
 
 class ElmoForPreTraining(ElmoPreTrainedModel):

@@ -190,7 +190,7 @@ def normalize_layers(
     Returns:
         The same shape, and a function from its gradient to that of `layers`.
     """
-    from hf_elmo.modeling_elmo import LAYER_NORM_EPSILON
+    from hf_elmo.scalar_mix import LAYER_NORM_EPSILON
 
     result = xp.zeros_like(layers)
     factors = []

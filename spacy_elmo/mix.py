@@ -71,7 +71,7 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
     Raises:
         ValueError: If the mix does not fit the number of layers.
     """
-    from hf_elmo.modeling_elmo import mix_layers
+    from hf_elmo.scalar_mix import mix_layers
 
     numbers = list(range(len(layers))) if mix.layers is None else mix.layers
     if not all(-len(layers) <= number < len(layers) for number in numbers):

@@ -12,7 +12,9 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.lstm import State
-from hf_elmo.modeling_elmo import ElmoModel, ElmoState, mix_layers
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_outputs import ElmoState
+from hf_elmo.scalar_mix import mix_layers
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hf_elmo.lstm import State
-from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.modeling_outputs import ElmoState
 
 from .losses import full_softmax_losses, sampled_softmax_losses
 

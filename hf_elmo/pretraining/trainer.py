@@ -31,8 +31,8 @@ from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
-from hf_elmo.modeling_elmo import ElmoState
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.modeling_outputs import ElmoState
 
 from .checkpoints import POSITION_NAME, STATE_NAME, find_last_checkpoint
 

@@ -12,7 +12,6 @@ from torch.testing import assert_close
 from hf_elmo import (
     ElmoConfig,
     ElmoModel,
-    ElmoScalarMix,
     ElmoState,
 )
 
@@ -198,45 +197,9 @@ def test_published_sizes(
     assert round(model.num_parameters() / 1e6, 1) == expected
 
 
-def test_mix_is_a_softmax_weighted_sum() -> None:
-    layers = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(1))
-    mix = ElmoScalarMix(3, weights=[0.0, 1.0, -1.0], gamma=2.0)
-    weights = torch.tensor([0.0, 1.0, -1.0]).exp()
-    expected = 2.0 * sum(w * x for w, x in zip(weights / weights.sum(), layers, strict=True))
-    assert_close(mix(layers), expected)
-    assert_close(mix(list(layers)), expected)
-    assert mix.penalty().item() == 2.0
-
-
 def test_frozen_models_stay_in_evaluation_mode(tiny_model: ElmoModel) -> None:
     assert tiny_model.train().forward_lstm.training
     assert not tiny_model.requires_grad_(False).train().forward_lstm.training
-
-
-def test_mix_refuses_another_number_of_layers() -> None:
-    with pytest.raises(ValueError, match="Expected 3 layers to mix, got 2"):
-        ElmoScalarMix(3)(torch.zeros(2, 1, 1, 4))
-    with pytest.raises(ValueError, match="Expected 3 weights, got 2"):
-        ElmoScalarMix(3, weights=[0.0, 0.0])
-
-
-def test_sentence_layer_norm_does_not_see_padding_or_neighbours() -> None:
-    layers = torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(1))
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-    mix = ElmoScalarMix(3, layer_norm="sentence")
-    mixed = mix(layers, mask)
-    alone = mix(layers[:, 1:, :2])
-    assert_close(mixed[1, :2], alone[0])
-    assert mixed[1, 2:].abs().sum() == 0
-    assert abs(alone.mean().item()) < 1e-6
-
-
-def test_batch_layer_norm_uses_all_words() -> None:
-    layers = torch.randn(1, 2, 5, 4, generator=torch.Generator().manual_seed(1))
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-    words = layers[0][mask.bool()]
-    expected = (words - words.mean()) / words.var(correction=0).sqrt()
-    assert_close(ElmoScalarMix(1, layer_norm="batch")(layers, mask)[mask.bool()], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -289,17 +252,6 @@ def test_gradient_checkpointing_changes_no_gradient(tiny_config: ElmoConfig) -> 
     for name, value in gradients[0].items():
         assert value is not None, name
         assert_close(gradients[1][name], value)
-
-
-def test_state_is_no_key_of_an_output(tiny_model: ElmoModel) -> None:
-    with torch.no_grad():
-        out = tiny_model(*make_batch(tiny_model.config, SENTENCES))
-    assert out.state.forward[0].shape == (2, 5, 8)
-    assert list(out) == ["last_hidden_state", "elmo", "attention_mask"]
-    assert all(isinstance(value, torch.Tensor) for value in out.to_tuple())
-    copied = copy.deepcopy(out)  # as pickling does, by what the class says of itself
-    assert_close(copied.state, out.state)
-    assert list(copied) == list(out)
 
 
 def test_first_hidden_state_is_what_the_lstms_read(tiny_model: ElmoModel) -> None:

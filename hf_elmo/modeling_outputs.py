@@ -1,0 +1,77 @@
+"""What the models return."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+from transformers.utils.generic import ModelOutput
+
+from .lstm import State
+
+
+class ElmoState(NamedTuple):
+    """State of the LSTMs between two calls, as the original programs carry it.
+
+    Each direction is `(h, c)`: h of shape `(layers, batch, projection_size)`, c of shape
+    `(layers, batch, cell_size)`.
+    """
+
+    forward: State
+    backward: State | None
+
+
+class StatefulOutput(ModelOutput):
+    """An output of which `state` is an attribute, but no key and no part of the tuple.
+
+    Pipelines and Trainer index the value of every key by sentence; a state has other axes.
+    """
+
+    state: ElmoState | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]  # transformers' own
+        if "state" in self:
+            OrderedDict.__delitem__(self, "state")
+
+
+@dataclass
+class ElmoModelOutput(StatefulOutput):
+    """What `ElmoModel` returns.
+
+    Attributes:
+        last_hidden_state: The top layer, shape `(batch, tokens, hidden_size)`.
+        elmo: The mix that the configuration sets, shape `(batch, tokens, hidden_size)`.
+        hidden_states: On request, the word vectors (twice side by side if bidirectional) and
+            each LSTM layer: `num_hidden_layers + 1` tensors `(batch, tokens, hidden_size)`.
+        state: The LSTMs' state after the last word of each sentence; an attribute only.
+        attention_mask: 1 where a row is a word, shape `(batch, tokens)`; with
+            `keep_sentence_boundaries` it is longer by 2 and counts the boundaries in.
+    """
+
+    last_hidden_state: Tensor | None = None
+    elmo: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: ElmoState | None = None
+    attention_mask: Tensor | None = None
+
+
+@dataclass
+class ElmoForPreTrainingOutput(StatefulOutput):
+    """What `ElmoForPreTraining` returns.
+
+    Attributes:
+        loss: Mean of the directions' cross entropies, where labels were given.
+        forward_logits: Scores of each next word, before the softmax, shape
+            `(batch, tokens + 1, vocab_size)`: the row of `<S>`, then one of each word.
+        backward_logits: Scores of each previous word, likewise: a row of each word, then that of
+            `</S>`; None if unidirectional.
+        hidden_states: As in `ElmoModelOutput`.
+        state: As in `ElmoModelOutput`.
+    """
+
+    loss: Tensor | None = None
+    forward_logits: Tensor | None = None
+    backward_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    state: ElmoState | None = None

@@ -1,0 +1,118 @@
+"""The scalar mix: a weighted sum of the biLM's layers (Peters et al. 2018, eq. 1)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization
+
+LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
+
+
+def mix_layers(
+    layers: Tensor,
+    weights: Tensor,
+    gamma: Tensor | float,
+    *,
+    layer_norm: str = "none",
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Sum the layers of each token (Peters et al. 2018, eq. 1): `gamma * sum_j softmax(w)_j * h_j`.
+
+    Args:
+        layers: Shape `(layers, batch, tokens, width)`.
+        weights: One number a layer, before the softmax, shape `(layers,)`.
+        gamma: Factor of the sum.
+        layer_norm: `"none"`; `"sentence"`: mean and variance over each sentence's words;
+            `"batch"`: over all words of the batch, as bilm-tf's `weight_layers` does.
+        mask: 1 where a row is a word, shape `(batch, tokens)`; None = everywhere. Layer norm needs
+            it: what is no word gives a row of zeros.
+
+    Returns:
+        Shape `(batch, tokens, width)`.
+    """
+    if layer_norm != "none":
+        layers = _normalize_layers(layers, layer_norm, mask)
+    return gamma * torch.tensordot(weights.softmax(dim=0).to(layers.dtype), layers, dims=1)
+
+
+def _normalize_layers(layers: Tensor, layer_norm: str, mask: Tensor | None) -> Tensor:
+    axes = (2, 3) if layer_norm == "sentence" else (1, 2, 3)
+    keep = torch.ones_like(layers[0, ..., :1]) if mask is None else mask[..., None].to(layers.dtype)
+    count = (keep.sum(dim=[axis - 1 for axis in axes], keepdim=True) * layers.shape[-1]).clamp(1)
+    mean = (layers * keep).sum(dim=axes, keepdim=True) / count
+    centred = (layers - mean) * keep
+    variance = centred.square().sum(dim=axes, keepdim=True) / count
+    return centred * torch.rsqrt(variance + LAYER_NORM_EPSILON)
+
+
+class ElmoScalarMix(nn.Module):
+    """A task's own weighted sum of the biLM's layers (Peters et al. 2018, eq. 1).
+
+    Computes `gamma * sum_j softmax(weights)_j * layer_j`, then dropout.
+
+    Args:
+        num_layers: Layers to mix, the word vectors included.
+        weights: Initial weights before the softmax; None = zeros, the mean of the layers.
+        gamma: Initial factor.
+        layer_norm: As in `mix_layers`.
+        dropout: Probability for the mix, in training only.
+        train_weights: Whether the weights are learned; otherwise they stay as given.
+        train_gamma: Whether gamma is learned; otherwise it stays as given.
+
+    Raises:
+        ValueError: If the number of weights is not the number of layers.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        *,
+        weights: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        layer_norm: str = "none",
+        dropout: float = 0.0,
+        train_weights: bool = True,
+        train_gamma: bool = True,
+    ) -> None:
+        super().__init__()
+        self.initial_weights = [0.0] * num_layers if weights is None else list(weights)
+        self.initial_gamma = gamma
+        if len(self.initial_weights) != num_layers:
+            raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
+        self.layer_norm = layer_norm
+        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=train_weights)
+        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=train_gamma)
+        self.dropout = nn.Dropout(dropout)
+
+    def set_initial_values(self) -> None:
+        """Set weights and gamma to their initial values."""
+        initialization.copy_(self.weights, torch.tensor(self.initial_weights))
+        initialization.constant_(self.gamma, self.initial_gamma)
+
+    def forward(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> Tensor:
+        """Mix the layers of each token.
+
+        Args:
+            layers: Layer outputs, shape `(layers, batch, tokens, width)`, or a sequence of them.
+            mask: 1 where a row is a word, shape `(batch, tokens)`; used by layer norm.
+
+        Returns:
+            Embeddings, shape `(batch, tokens, width)`.
+
+        Raises:
+            ValueError: If the number of layers differs from the number of weights.
+        """
+        if len(layers) != len(self.weights):
+            raise ValueError(f"Expected {len(self.weights)} layers to mix, got {len(layers)}.")
+        stacked = layers if isinstance(layers, Tensor) else torch.stack(list(layers))
+        mixed = mix_layers(stacked, self.weights, self.gamma, layer_norm=self.layer_norm, mask=mask)
+        return self.dropout(mixed)
+
+    def penalty(self) -> Tensor:
+        """Sum the squares of the weights: the paper's `||w||^2`, to be scaled by its lambda.
+
+        Added to a task's loss, it keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
+        A layer that is left out, with a weight of minus infinity, counts as 0.
+        """
+        return self.weights.where(self.weights.isfinite(), 0.0).square().sum()
