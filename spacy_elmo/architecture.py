@@ -160,12 +160,12 @@ def iterate_word_layers(
     from hf_elmo.corpus import embedding
 
     bilm = get_shim(model).load()
-    batch_tokens = model.attrs["max_batch_tokens"] or embedding.BATCH_TOKENS
+    max_batch_tokens = model.attrs["max_batch_tokens"] or embedding.MAX_BATCH_TOKENS
     compute = partial(
         embedding.embed_layers,
         model=bilm.model,
         tokenizer=bilm.tokenizer,
-        batch_tokens=batch_tokens,
+        max_batch_tokens=max_batch_tokens,
     )
     located = _locate_sentences(segments)
     sentences = ([docs[number][row].text for row in rows] for number, rows in located)
@@ -174,7 +174,7 @@ def iterate_word_layers(
     elif whole_sentences:
         wholes = compute(sentences)
     else:
-        pieces = embedding.embed_pieces(sentences, *bilm, batch_tokens=batch_tokens)
+        pieces = embedding.embed_pieces(sentences, *bilm, max_batch_tokens=max_batch_tokens)
         for sentence, start, _, layers in pieces:
             number, rows = located[sentence]
             yield WordLayers(number, rows[start : start + layers.shape[1]], layers)

@@ -16,7 +16,7 @@ from hf_elmo.command_errors import report_errors
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .embedding import BATCH_TOKENS, Layers, Pooling
+from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
 from .files import embed_file
 from .parts import OutputDtype, Settings
 from .sentences import InputFormat
@@ -57,9 +57,9 @@ def embed(
         Literal["int8"] | None, typer.Option(help="Of the LSTMs' products: on a CPU, the fastest.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
-    batch_tokens: Annotated[
+    max_batch_tokens: Annotated[
         int, typer.Option(help="Words that run at once; more take more memory.", min=1)
-    ] = BATCH_TOKENS,
+    ] = MAX_BATCH_TOKENS,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
 ) -> None:
     """Write the vectors of each sentence of a text.
@@ -90,7 +90,7 @@ def embed(
         layers=int(layers) if layers.lstrip("-").isdigit() else cast(Layers, layers),
         pooling=pooling,
         dtype=output_dtype,
-        batch_tokens=batch_tokens,
+        max_batch_tokens=max_batch_tokens,
     )
     is_shared = int(os.environ.get("WORLD_SIZE", "1")) > 1  # torchrun's
     if is_shared:

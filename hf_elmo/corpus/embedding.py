@@ -19,7 +19,7 @@ from hf_elmo.scalar_mix import mix_layers
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]
 
-BATCH_TOKENS = 2048  # time steps that the biLM runs at once
+MAX_BATCH_TOKENS = 2048  # time steps that the biLM runs at once
 LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
 # Rows that make a batch worth its matrix products: as many long texts run side by side in windows,
 # though the second pass over them costs half as much again.
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     vectors: Tensor
 
 
-class Window(NamedTuple):
+class SentenceWindow(NamedTuple):
     """Time steps of a batch that run at once.
 
     Attributes:
@@ -62,7 +62,7 @@ def embed_layers(
     model: ElmoPreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    batch_tokens: int = BATCH_TOKENS,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
     look_ahead: int | None = None,
 ) -> Iterator[Tensor]:
     """Compute all layers of each sentence.
@@ -71,7 +71,7 @@ def embed_layers(
         sentences: Sequences of words, of any length.
         model: The biLM, or a model that holds one, in evaluation mode.
         tokenizer: Its tokenizer.
-        batch_tokens: As for `embed_pieces`.
+        max_batch_tokens: As for `embed_pieces`.
         look_ahead: As for `embed_pieces`.
 
     Returns:
@@ -83,7 +83,7 @@ def embed_layers(
         TypeError: If a sentence is a string.
     """
     pieces = embed_pieces(
-        sentences, model, tokenizer, batch_tokens=batch_tokens, look_ahead=look_ahead
+        sentences, model, tokenizer, max_batch_tokens=max_batch_tokens, look_ahead=look_ahead
     )
     return (torch.cat([p.vectors for p in group], dim=-2) for group in _by_sentence(pieces))
 
@@ -96,7 +96,7 @@ def embed(
     layers: Layers = "mix",
     pooling: Pooling = "none",
     dtype: npt.DTypeLike = "float32",
-    batch_tokens: int = BATCH_TOKENS,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
     look_ahead: int | None = None,
 ) -> Iterator[npt.NDArray[Any]]:
     """Compute the vectors of each sentence as an array.
@@ -108,7 +108,7 @@ def embed(
         layers: As for `embed_pieces`.
         pooling: As for `embed_pieces`.
         dtype: Of the arrays: float16, float32 or float64.
-        batch_tokens: As for `embed_pieces`.
+        max_batch_tokens: As for `embed_pieces`.
         look_ahead: As for `embed_pieces`.
 
     Returns:
@@ -127,7 +127,7 @@ def embed(
         tokenizer,
         layers=layers,
         pooling=pooling,
-        batch_tokens=batch_tokens,
+        max_batch_tokens=max_batch_tokens,
         look_ahead=look_ahead,
         device="cpu",
         dtype=torch.from_numpy(np.empty(0, dtype)).dtype,
@@ -143,7 +143,7 @@ def embed_pieces(
     *,
     layers: Layers = "all",
     pooling: Pooling = "none",
-    batch_tokens: int = BATCH_TOKENS,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
     look_ahead: int | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -158,8 +158,8 @@ def embed_pieces(
             that the configuration sets (if it normalises layers, over each sentence); or a number.
         pooling: Vectors of words (`"none"`), or their `"mean"` or `"max"` over each sentence, which
             is zero where there is no word.
-        batch_tokens: Time steps that the biLM runs at once: longer sentences run in windows, with
-            the same result. Halved when memory runs out.
+        max_batch_tokens: Time steps that the biLM runs at once: longer sentences run in windows,
+            with the same result. Halved when memory runs out.
         look_ahead: Words that are read ahead, to batch sentences of like length, and of which
             vectors are held at a time; sentences longer than this come in pieces. None = eight
             batches.
@@ -174,10 +174,12 @@ def embed_pieces(
         TypeError: If a sentence is a string.
     """
     bilm = cast(ElmoModel, model.base_model)
-    look_ahead = LOOK_AHEAD * batch_tokens if look_ahead is None else look_ahead
-    _check_arguments(bilm, layers, pooling, batch_tokens, look_ahead)
+    look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
+    _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
-    runner = _Runner(bilm, tokenizer, "all" if mixes_late else layers, batch_tokens, device, dtype)
+    runner = _Runner(
+        bilm, tokenizer, "all" if mixes_late else layers, max_batch_tokens, device, dtype
+    )
     pieces = runner.embed(_check_sentences(sentences), look_ahead)
     if mixes_late:
         pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
@@ -187,7 +189,7 @@ def embed_pieces(
 
 
 def _check_arguments(
-    model: ElmoModel, layers: Layers, pooling: Pooling, batch_tokens: int, look_ahead: int
+    model: ElmoModel, layers: Layers, pooling: Pooling, max_batch_tokens: int, look_ahead: int
 ) -> None:
     count = model.config.num_mixed_layers
     if isinstance(layers, int) and not -count <= layers < count:
@@ -196,9 +198,10 @@ def _check_arguments(
         raise ValueError(f"Expected layers mix, all, top, mean or a number, got {layers!r}.")
     if pooling not in ("none", "mean", "max"):
         raise ValueError(f"Expected pooling none, mean or max, got {pooling!r}.")
-    if batch_tokens < 1 or look_ahead < 1:
+    if max_batch_tokens < 1 or look_ahead < 1:
         raise ValueError(
-            f"Expected batch_tokens and look_ahead above 0, got {batch_tokens} and {look_ahead}."
+            "Expected max_batch_tokens and look_ahead above 0, got "
+            f"{max_batch_tokens} and {look_ahead}."
         )
     if model.training:
         raise ValueError("Expected a model in evaluation mode; call model.eval() first.")
@@ -222,14 +225,14 @@ class _Runner:
         model: ElmoModel,
         tokenizer: PreTrainedTokenizerBase,
         layers: Layers,
-        batch_tokens: int,
+        max_batch_tokens: int,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.layers = layers
-        self.batch_tokens = batch_tokens
+        self.max_batch_tokens = max_batch_tokens
         self.device = model.device if device is None else torch.device(device)
         self.dtype = model.dtype if dtype is None else dtype
 
@@ -249,7 +252,7 @@ class _Runner:
         parts: list[list[Tensor]] = [[] for _ in group]
         order = sorted(range(len(group)), key=lambda number: -len(group[number]))
         while order:
-            batch = _take_batch([len(group[number]) for number in order], self.batch_tokens)
+            batch = _take_batch([len(group[number]) for number in order], self.max_batch_tokens)
             for row, _, vectors in self._run([group[number] for number in order[:batch]]):
                 parts[order[row]].append(vectors)
             del order[:batch]
@@ -272,7 +275,7 @@ class _Runner:
         """
         like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
         forward, backward = self.model.zero_state(len(batch), like)
-        whole = Window(0, len(batch[0]) + NUM_BOUNDARIES, backward)
+        whole = SentenceWindow(0, len(batch[0]) + NUM_BOUNDARIES, backward)
         windows = self._sweep(batch, whole)
         while windows:
             window = windows.pop()
@@ -292,7 +295,7 @@ class _Runner:
                     # A copy, out of inference mode: free of the batch, and fit for training heads.
                     yield row, start, vectors.index_select(-2, places_of_row)
 
-    def _sweep(self, batch: list[Sequence[str]], whole: Window) -> list[Window]:
+    def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
         """Cut time steps into windows that fit the budget, the first last."""
         while True:
             try:
@@ -301,33 +304,33 @@ class _Runner:
                 self._shrink(whole, error)
 
     @torch.inference_mode()
-    def _try_sweep(self, batch: list[Sequence[str]], whole: Window) -> list[Window]:
+    def _try_sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
         edges = self._cut(batch, whole)
         windows = []
         backward = whole.backward
         for start, stop in reversed(list(itertools.pairwise(edges))):
-            windows.append(Window(start, stop, backward))
+            windows.append(SentenceWindow(start, stop, backward))
             if backward is not None and start > whole.start:
                 packed, sizes, _ = self._pack(batch, start, stop)
                 ((_, backward),) = self.model.run_lstms((None, packed), sizes, (None, backward))
         return windows
 
-    def _cut(self, batch: list[Sequence[str]], whole: Window) -> list[int]:
-        """Find the edges of windows of at most `batch_tokens` steps, or of one time step."""
+    def _cut(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[int]:
+        """Find the edges of windows of at most `max_batch_tokens` steps, or of one time step."""
         lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
         times = np.arange(whole.start, whole.stop)
         alive = np.searchsorted(-lengths, -times)  # lengths fall; a row is alive if above the time
         steps = np.cumsum(alive)  # steps[t] up to and with time t
         edges, done = [0], 0
         while edges[-1] < len(times):
-            fitting = int(np.searchsorted(steps, done + self.batch_tokens, side="right"))
+            fitting = int(np.searchsorted(steps, done + self.max_batch_tokens, side="right"))
             edges.append(max(fitting, edges[-1] + 1))
             done = int(steps[edges[-1] - 1])
         return [whole.start + edge for edge in edges]
 
     @torch.inference_mode()
     def _run_window(
-        self, batch: list[Sequence[str]], window: Window, forward: State
+        self, batch: list[Sequence[str]], window: SentenceWindow, forward: State
     ) -> tuple[Tensor, State, Tensor]:
         """Run one window: vectors of its steps, the forward state, and the places of steps."""
         packed, sizes, places = self._pack(batch, window.start, window.stop)
@@ -384,14 +387,14 @@ class _Runner:
             return stacked.mean(dim=0)
         return _mix(stacked, self.model) if self.layers == "mix" else stacked
 
-    def _shrink(self, window: Window, error: RuntimeError) -> None:
+    def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
         """Halve the budget if memory ran out in a window that can still be cut."""
         is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
             "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
         )
-        if not is_out_of_memory or window.stop - window.start == 1 or self.batch_tokens == 1:
+        if not is_out_of_memory or window.stop - window.start == 1 or self.max_batch_tokens == 1:
             raise error
-        self.batch_tokens //= 2
+        self.max_batch_tokens //= 2
 
 
 def group_sentences(
@@ -411,12 +414,12 @@ def group_sentences(
         yield group
 
 
-def _take_batch(lengths: Sequence[int], batch_tokens: int) -> int:
+def _take_batch(lengths: Sequence[int], max_batch_tokens: int) -> int:
     """Count the sentences, longest first, that make a batch."""
     steps = 0
     for count, length in enumerate(lengths):
         steps += length + NUM_BOUNDARIES
-        if steps > batch_tokens and count >= MIN_ROWS:
+        if steps > max_batch_tokens and count >= MIN_ROWS:
             return count
     return len(lengths)
 

@@ -21,7 +21,7 @@ from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.safetensors_header import make_header
 
-from .embedding import BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
+from .embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
 from .sentences import InputFormat
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
@@ -46,7 +46,7 @@ class Settings:
         layers: As for `embed_pieces`.
         pooling: As for `embed_pieces`.
         dtype: Of the vectors in the output.
-        batch_tokens: As for `embed_pieces`.
+        max_batch_tokens: As for `embed_pieces`.
     """
 
     model: str = ""
@@ -55,7 +55,7 @@ class Settings:
     layers: Layers = "all"
     pooling: Pooling = "none"
     dtype: OutputDtype = "float32"
-    batch_tokens: int = BATCH_TOKENS
+    max_batch_tokens: int = MAX_BATCH_TOKENS
 
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def write_parts(
     parts: list[Path] = []
     first = 0
     with _show_progress(stream, progress and rank == 0) as bar:
-        for block in group_sentences(sentences, PART_BATCHES * settings.batch_tokens):
+        for block in group_sentences(sentences, PART_BATCHES * settings.max_batch_tokens):
             part = folder / f"{len(parts):08d}.safetensors"
             if part.exists():
                 _check_part(part, block, first)
@@ -188,8 +188,8 @@ def _write_part(
         tokenizer,
         layers=settings.layers,
         pooling=settings.pooling,
-        batch_tokens=settings.batch_tokens,
-        look_ahead=PART_BATCHES * settings.batch_tokens,
+        max_batch_tokens=settings.max_batch_tokens,
+        look_ahead=PART_BATCHES * settings.max_batch_tokens,
         device="cpu",
         dtype=getattr(torch, settings.dtype),
     )

@@ -89,7 +89,7 @@ def write_safetensors(parts: list[Path], output: Path) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Give a file a second name, or copy it where files have but one."""
+    """Link a file to a second name, or copy it where that is not possible."""
     try:
         target.hardlink_to(path)
     except OSError:

@@ -62,10 +62,7 @@ class LossSum:
             ValueError: If nothing was added.
         """
         if self._num_targets == 0:
-            raise ValueError(
-                "Expected more text to evaluate: there is no sentence, or not one for each row of "
-                "the batch. Use a smaller batch size."
-            )
+            raise ValueError("Expected sentences to evaluate, got none.")
         forward, backward = (math.exp(total / self._num_targets) for total in self._all)
         share = 1 / self._num_directions
         return Perplexity(
@@ -105,8 +102,9 @@ def evaluate_stream(
     Raises:
         ValueError: If there are fewer sentences than rows.
     """
+    sentences = SentenceStream(text, num_passes=1)
     stream = WindowStream(
-        SentenceStream(text, num_passes=1),
+        sentences,
         SentenceStream(text, num_passes=1),
         vocabulary,
         num_rows=batch_size,
@@ -121,6 +119,11 @@ def evaluate_stream(
         losses = [loss for loss in runner(**batch) if loss is not None]
         targets = [batch["forward_targets"], batch["backward_targets"]][: len(losses)]
         sums.add(losses, [~torch.isin(ids, boundaries) for ids in targets])
+    if 0 < sentences.num_taken < batch_size:
+        raise ValueError(
+            f"Expected a sentence for each of the {batch_size} rows of the batch, got "
+            f"{sentences.num_taken}. Use a smaller batch size."
+        )
     return sums.perplexity()
 
 

@@ -56,7 +56,7 @@ class SentenceStream:
             next(self._sentences)
 
 
-class Window(NamedTuple):
+class StreamWindow(NamedTuple):
     """One window of some rows, in both directions.
 
     Attributes:
@@ -192,10 +192,10 @@ class WindowStream:
         self._num_feeds, self._feed_size = (1, window) if feed is None else (window // feed, feed)
         self.targets_per_window = num_rows * self._num_feeds * self._feed_size
 
-    def __iter__(self) -> Iterator[Window]:
+    def __iter__(self) -> Iterator[StreamWindow]:
         return self
 
-    def __next__(self) -> Window:
+    def __next__(self) -> StreamWindow:
         streams: list[list[str]] = [[], [], [], []]
         for number in range(self._num_feeds):
             try:
@@ -217,7 +217,7 @@ class WindowStream:
         inputs = ([places.setdefault(word, len(places)) for word in x] for x in (forward, backward))
         targets = map(self._vocabulary.convert_words_to_ids, (forward_targets, backward_targets))
         arranged = [self._arrange(ids) for ids in (*inputs, *targets)]
-        return Window(list(places), *arranged)
+        return StreamWindow(list(places), *arranged)
 
     def _misspell(self, inputs: list[str], direction: int) -> list[str]:
         """Make typing errors in the inputs of each feed's rows."""
@@ -268,7 +268,7 @@ class WindowCollator:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
 
-    def __call__(self, window: Window) -> dict[str, Tensor]:
+    def __call__(self, window: StreamWindow) -> dict[str, Tensor]:
         """Spell the words of a window, and say which of them stands where."""
         words = sorted(window.words[len(BOUNDARIES) :], key=len)
         encoded = self._tokenizer([words], is_split_into_words=True, return_tensors="pt")

@@ -9,6 +9,24 @@ SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # the first lines of bi
 VOCABULARY_NAME = "target_vocab.txt"
 
 
+def read_words(path: Path) -> list[str]:
+    """Read a file of one word a line.
+
+    Raises:
+        ValueError: If the file is not UTF-8.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Expected UTF-8, a word a line, in {path}, got: {error}.") from error
+
+
+def write_words(path: Path, words: Iterable[str]) -> None:
+    """Write a file of one word a line."""
+    path.write_text("".join(f"{word}\n" for word in words), "utf-8", newline="\n")
+
+
 class TargetVocabulary:
     """The words that the softmax can predict, in the order of its rows.
 
@@ -53,15 +71,14 @@ class TargetVocabulary:
         path = Path(path)
         if path.is_dir():
             path = path / VOCABULARY_NAME
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            return cls([line.rstrip("\n") for line in lines])
+        return cls(read_words(path))
 
     def save(self, path: Path | str) -> None:
         """Write one word a line to a file, or to `target_vocab.txt` in a folder."""
         path = Path(path)
         if path.is_dir():
             path = path / VOCABULARY_NAME
-        path.write_text("".join(f"{word}\n" for word in self.words), "utf-8", newline="\n")
+        write_words(path, self.words)
 
 
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:

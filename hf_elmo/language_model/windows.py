@@ -66,11 +66,10 @@ class WindowedLanguageModel(nn.Module):
             input_ids=input_ids,
             word_input_ids=word_input_ids,
         )
+        directions = zip(tops, (forward_targets, backward_targets)[: len(tops)], strict=True)
         losses = [
             self._losses(top.flatten(0, 1), targets.flatten(), direction).view(targets.shape)
-            for direction, (top, targets) in enumerate(
-                zip(tops, (forward_targets, backward_targets), strict=False)
-            )
+            for direction, (top, targets) in enumerate(directions)
         ]
         self.num_windows += self.training
         return losses[0], losses[1] if len(losses) > 1 else None

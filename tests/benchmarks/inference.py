@@ -266,7 +266,7 @@ def measure_row(
         return [
             layers
             for batch in batches
-            for layers in embed_layers(batch.sentences, model, tokenizer, batch_tokens=10**6)
+            for layers in embed_layers(batch.sentences, model, tokenizer, max_batch_tokens=10**6)
         ]
 
     def embed_new() -> None:

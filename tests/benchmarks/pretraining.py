@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, modeling_elmo
 from hf_elmo.corpus.sentences import SentenceReader
 from hf_elmo.language_model import windows as windows_module
 from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
@@ -66,7 +66,7 @@ def main(
 
     def train_plainly(batch: dict[str, Tensor]) -> None:
         with (
-            patch.object(windows_module, "run_stacks", run_plainly),
+            patch.object(modeling_elmo, "run_stacks", run_plainly),
             patch.object(windows_module, "sampled_softmax_losses", sample_plainly),
         ):
             plain.train(batch)

@@ -70,14 +70,16 @@ def test_reduced_precision_is_near_float32_on_real_text(precision: str) -> None:
     assert (F.cosine_similarity(actual, expected, dim=-1).mean(dim=1) > MIN_COSINE).all()
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 7, 40, 2048])
+@pytest.mark.parametrize("max_batch_tokens", [1, 7, 40, 2048])
 @pytest.mark.parametrize("look_ahead", [1, 12, None])
 def test_layers_are_the_models_own_in_any_batch_and_window(
-    model: ElmoModel, batch_tokens: int, look_ahead: int | None
+    model: ElmoModel, max_batch_tokens: int, look_ahead: int | None
 ) -> None:
     sentences = [*SENTENCES, DOCUMENT, *SENTENCES]
     results = list(
-        embed_layers(sentences, model, tokenizer, batch_tokens=batch_tokens, look_ahead=look_ahead)
+        embed_layers(
+            sentences, model, tokenizer, max_batch_tokens=max_batch_tokens, look_ahead=look_ahead
+        )
     )
     assert len(results) == len(sentences)
     for words, result in zip(sentences, results, strict=True):
@@ -86,7 +88,7 @@ def test_layers_are_the_models_own_in_any_batch_and_window(
 
 def test_many_long_sentences_run_side_by_side_in_windows(tiny_model: ElmoModel) -> None:
     sentences = [DOCUMENT[start:] for start in range(0, 200, 10)]
-    results = embed_layers(sentences, tiny_model, tokenizer, batch_tokens=64, look_ahead=10_000)
+    results = embed_layers(sentences, tiny_model, tokenizer, max_batch_tokens=64, look_ahead=10_000)
     for words, result in zip(sentences, results, strict=True):
         assert_close(result, run_model(tiny_model, words), **TOLERANCE)
 
@@ -126,7 +128,9 @@ def test_a_sentence_of_100_000_words_is_that_of_one_window(tiny_model: ElmoModel
 
 def test_a_huge_sentence_comes_in_pieces_in_order(tiny_model: ElmoModel) -> None:
     sentences = [["one"], DOCUMENT, ["two"]]
-    pieces = list(embed_pieces(sentences, tiny_model, tokenizer, batch_tokens=16, look_ahead=32))
+    pieces = list(
+        embed_pieces(sentences, tiny_model, tokenizer, max_batch_tokens=16, look_ahead=32)
+    )
     assert [piece.sentence for piece in pieces] == [0] + [1] * (len(pieces) - 2) + [2]
     huge = pieces[1:-1]
     assert all(piece.vectors.shape[1] <= 16 and piece.num_words == 300 for piece in huge)
@@ -144,7 +148,7 @@ def test_sentences_are_read_no_further_than_look_ahead(tiny_model: ElmoModel) ->
             read += 1
             yield ["a", "b"]
 
-    results = embed_layers(count(), tiny_model, tokenizer, batch_tokens=8, look_ahead=40)
+    results = embed_layers(count(), tiny_model, tokenizer, max_batch_tokens=8, look_ahead=40)
     next(results)
     assert read == 11  # ten of four steps each, and the one that is too many
 
@@ -190,7 +194,7 @@ def test_a_normalised_mix_is_that_of_the_sentence_alone(
     tiny_model: ElmoModel, layer_norm: str
 ) -> None:
     tiny_model.config.mix_layer_norm = layer_norm
-    results = embed([DOCUMENT, *SENTENCES], tiny_model, tokenizer, batch_tokens=32)
+    results = embed([DOCUMENT, *SENTENCES], tiny_model, tokenizer, max_batch_tokens=32)
     for words, result in zip([DOCUMENT, *SENTENCES], results, strict=True):
         if words:
             with torch.no_grad():
@@ -201,11 +205,15 @@ def test_a_normalised_mix_is_that_of_the_sentence_alone(
 
 @pytest.mark.parametrize("layers", ["all", "top"])
 @pytest.mark.parametrize("pooling", ["mean", "max"])
-@pytest.mark.parametrize("batch_tokens", [16, 2048])
+@pytest.mark.parametrize("max_batch_tokens", [16, 2048])
 def test_embed_pools_over_words_alone(
-    tiny_model: ElmoModel, layers: Any, pooling: Any, batch_tokens: int
+    tiny_model: ElmoModel, layers: Any, pooling: Any, max_batch_tokens: int
 ) -> None:
-    options = {"layers": layers, "batch_tokens": batch_tokens, "look_ahead": 2 * batch_tokens}
+    options = {
+        "layers": layers,
+        "max_batch_tokens": max_batch_tokens,
+        "look_ahead": 2 * max_batch_tokens,
+    }
     sentences = [*SENTENCES, DOCUMENT]
     pooled = embed(sentences, tiny_model, tokenizer, pooling=pooling, **options)
     whole = embed(sentences, tiny_model, tokenizer, **options)
@@ -238,7 +246,7 @@ def test_batches_shrink_when_memory_runs_out(
 
     expected = [run_model(model, words) for words in (DOCUMENT, *SENTENCES)]
     monkeypatch.setattr(model, "run_bilm", run_small)
-    results = list(embed_layers([DOCUMENT, *SENTENCES], model, tokenizer, batch_tokens=160))
+    results = list(embed_layers([DOCUMENT, *SENTENCES], model, tokenizer, max_batch_tokens=160))
     assert_close(results, expected, **EXACT)
     assert sum(size > 20 for size in sizes) == 3  # 160, 80 and 40
 
@@ -269,7 +277,7 @@ def test_other_errors_pass(tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatc
         ({"layers": 3}, r"Expected a layer from 0 \(word vectors\) to 2, got 3"),
         ({"layers": "last"}, "Expected layers mix, all, top, mean or a number, got 'last'"),
         ({"pooling": "sum"}, "Expected pooling none, mean or max, got 'sum'"),
-        ({"batch_tokens": 0}, "Expected batch_tokens and look_ahead above 0, got 0 and 0"),
+        ({"max_batch_tokens": 0}, "Expected max_batch_tokens and look_ahead above 0, got 0 and 0"),
         ({"dtype": "int8"}, "Expected a floating dtype, got int8"),
     ],
 )

@@ -38,7 +38,7 @@ SENTENCES = [
     ["Hello"],
     ["A", "river", "bank"],
 ]
-SETTINGS = Settings(batch_tokens=4)  # the long sentence comes in pieces
+SETTINGS = Settings(max_batch_tokens=4)  # the long sentence comes in pieces
 NUM_PARTS = 4  # of sentences 0 and 1, 2 and 3, 4, 5 and 6
 
 
@@ -115,7 +115,7 @@ def test_every_format_holds_what_embed_gives(
     tiny_model: ElmoModel, text: Path, name: str, options: dict[str, Any]
 ) -> None:
     output = text.with_name(name)
-    embed_file(text, output, tiny_model, tokenizer, Settings(batch_tokens=4, **options))
+    embed_file(text, output, tiny_model, tokenizer, Settings(max_batch_tokens=4, **options))
     check(output, tiny_model, **options)
     assert not output.with_name(name + ".partial").exists()
 
@@ -232,7 +232,7 @@ def test_a_finished_output_is_not_taken_for_that_of_another_run(
 ) -> None:
     output = text.with_name("vectors.h5")
     finish_but_for_tidying_up(tiny_model, text, output)
-    settings = Settings(batch_tokens=5) if what == "settings" else SETTINGS
+    settings = Settings(max_batch_tokens=5) if what == "settings" else SETTINGS
     if what == "text":
         text.write_text(text.read_text() + "more\n")
     if what == "model":
@@ -249,7 +249,12 @@ def test_a_finished_output_is_overwritten_when_asked(tiny_model: ElmoModel, text
     finish_but_for_tidying_up(tiny_model, text, output)
     (output.with_name("vectors.h5.partial") / "settings.json").unlink()
     embed_file(
-        text, output, tiny_model, tokenizer, Settings(layers="top", batch_tokens=4), overwrite=True
+        text,
+        output,
+        tiny_model,
+        tokenizer,
+        Settings(layers="top", max_batch_tokens=4),
+        overwrite=True,
     )
     check(output, tiny_model, layers="top")
     assert not list(output.parent.glob("vectors.*.*"))
@@ -262,7 +267,15 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     output = text.with_name("vectors.h5")
-    command = ["embed", str(text), str(output), "--model", str(model_folder), "--batch-tokens", "4"]
+    command = [
+        "embed",
+        str(text),
+        str(output),
+        "--model",
+        str(model_folder),
+        "--max-batch-tokens",
+        "4",
+    ]
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", stop_at(os.fsync, 3, fill_disk))
         result = CliRunner().invoke(app, command)

@@ -13,7 +13,7 @@ from hf_elmo.corpus.files import embed_file
 from hf_elmo.corpus.parts import Settings
 
 tokenizer = ElmoTokenizer()
-SETTINGS = Settings(batch_tokens=4)
+SETTINGS = Settings(max_batch_tokens=4)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_run_does_not_go_on_with_other_settings(tiny_model: ElmoModel, text: P
             output,
             tiny_model,
             tokenizer,
-            Settings(layers="top", pooling="mean", batch_tokens=4),
+            Settings(layers="top", pooling="mean", max_batch_tokens=4),
         )
 
 

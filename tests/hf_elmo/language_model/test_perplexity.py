@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from convert.conversion import convert_checkpoint
-from hf_elmo import ElmoForPreTraining
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.corpus.sentences import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_stream, evaluate_text
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 
 # bilm-tf prints perplexities as float32 means of float32 losses.
@@ -156,8 +157,29 @@ def test_a_unidirectional_biLM_has_no_backward_perplexity(  # noqa: N802
     assert result.average == result.forward
 
 
-def test_less_text_than_rows_is_an_error(load: Callable[[str], Loaded], tmp_path: Path) -> None:
-    (tmp_path / "short.txt").write_text("One sentence .\n")
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            "One sentence .\n",
+            "a sentence for each of the 2 rows of the batch, got 1. Use a",
+        ),
+        ("", "Expected sentences to evaluate, got none"),
+    ],
+)
+def test_less_text_than_rows_is_an_error(
+    tmp_path: Path, tiny_config: ElmoConfig, lines: str, message: str
+) -> None:
+    (tmp_path / "short.txt").write_text(lines)
+    vocabulary = TargetVocabulary(["<S>", "</S>", "<UNK>"])
+    tiny_config.vocab_size = len(vocabulary)
+    model = ElmoForPreTraining(tiny_config).eval()
 
-    with pytest.raises(ValueError, match=r"Expected more text.*Use a smaller batch size"):
-        evaluate_stream(*load("train_tiny"), read_files([tmp_path / "short.txt"]), batch_size=2)
+    with pytest.raises(ValueError, match=message):
+        evaluate_stream(
+            model,
+            ElmoTokenizer(),
+            vocabulary,
+            read_files([tmp_path / "short.txt"]),
+            batch_size=2,
+        )

@@ -9,7 +9,12 @@ import torch
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.corpus.sentences import SentenceReader
-from hf_elmo.language_model.streams import SentenceStream, Window, WindowCollator, WindowStream
+from hf_elmo.language_model.streams import (
+    SentenceStream,
+    StreamWindow,
+    WindowCollator,
+    WindowStream,
+)
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "b", "c", "d", "e", "f"])
@@ -32,7 +37,7 @@ def make_stream(*sentences: str, num_passes: int | None = 1, **options: object) 
     return WindowStream(forward, backward, VOCABULARY, **options)  # type: ignore[arg-type]
 
 
-def spell(window: Window, direction: str) -> list[str]:
+def spell(window: StreamWindow, direction: str) -> list[str]:
     """Write the rows of one direction as `inputs > targets`."""
     places, ids = getattr(window, direction), getattr(window, f"{direction}_targets")
     return [
@@ -150,7 +155,7 @@ def test_a_stream_goes_on_from_its_position_exactly() -> None:
 LONG = " ".join(f"word{number}" for number in range(400))
 
 
-def take_noisy(number: int, rows: range | None = None, **options: int) -> Window:
+def take_noisy(number: int, rows: range | None = None, **options: int) -> StreamWindow:
     stream = make_stream(
         *[LONG] * 4, num_rows=2, window=100, char_noise=0.1, rows=rows, num_passes=None, **options
     )

@@ -50,3 +50,14 @@ def test_missing_special_words_are_an_error() -> None:
 def test_a_word_listed_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match="each word of the vocabulary once, got 'a' again"):
         TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "a"])
+
+
+def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_bytes("<S>\r\n</S>\r\n<UNK>\r\nnaïve\r\n".encode())
+    assert TargetVocabulary.from_file(tmp_path / "v.txt").words[-1] == "naïve"
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_bytes("naïve\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"Expected UTF-8, a word a line, in .*v\.txt, got:"):
+        TargetVocabulary.from_file(tmp_path / "v.txt")
