@@ -5,6 +5,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 import typer
+from safetensors import SafetensorError
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -14,7 +15,9 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (OSError, ValueError, ImportError) as error:
+        except BrokenPipeError:
+            raise  # of `... | head`, of which typer makes a quiet end
+        except (OSError, ValueError, ImportError, SafetensorError) as error:
             _fail(str(error))
 
     return run

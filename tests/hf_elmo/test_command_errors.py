@@ -1,11 +1,15 @@
+import errno
+import os
+
 import pytest
 import typer
+from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from hf_elmo.command_errors import report_errors
 
 
-@pytest.mark.parametrize("error", [OSError, ValueError, ImportError])
+@pytest.mark.parametrize("error", [OSError, ValueError, ImportError, SafetensorError])
 def test_an_error_is_a_line_on_stderr_without_a_traceback(error: type[Exception]) -> None:
     @report_errors
     def command() -> None:
@@ -18,6 +22,19 @@ def test_an_error_is_a_line_on_stderr_without_a_traceback(error: type[Exception]
     assert result.exit_code == 1
     assert result.stderr == "Error: Expected tea, got coffee.\n"
     assert result.stdout == ""
+
+
+def test_a_reader_that_wants_no_more_is_no_error() -> None:
+    @report_errors
+    def command() -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app)
+
+    assert result.exit_code == 1
+    assert result.stderr == ""
 
 
 def test_a_mistake_of_the_program_keeps_its_traceback() -> None:
