@@ -5,12 +5,14 @@ import re
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"
+TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
 FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
 
 
@@ -51,8 +53,17 @@ def _find_missing(checkpoint: Path, num_processes: int) -> list[str]:
     """List what a checkpoint lacks. Trainer writes its state last: it tells that all is written."""
     states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
     missing = [name for name in (*FILES, *states) if not (checkpoint / name).is_file()]
-    try:
-        json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    position = _read(checkpoint / POSITION_NAME) or {}
+    if position.get("is_averaged") and not (checkpoint / TRAINED_NAME).is_file():
+        missing.append(TRAINED_NAME)
+    if _read(checkpoint / TRAINER_STATE_NAME) is None:
         missing.append(TRAINER_STATE_NAME)
     return missing
+
+
+def _read(path: Path) -> Any:
+    """Read a file of JSON; None if it is not there or breaks off."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -34,12 +34,11 @@ from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
 
-from .checkpoints import POSITION_NAME, STATE_NAME, find_last_checkpoint
+from .checkpoints import POSITION_NAME, STATE_NAME, TRAINED_NAME, find_last_checkpoint
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
 MAX_LOG_PERPLEXITY = 700.0  # exp of more is no float
-TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
 # The share of the learning rate when a share of the training is done. Behind the warm-up, these
 # are those of transformers, but for what `max_hours` does to them.
 SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
@@ -119,8 +118,10 @@ class ElmoTrainer(Trainer):
             self._clock.elapsed = 0.0
             super().train()
         elif self._is_over(Path(resume_from_checkpoint)):  # Trainer would take one more step
-            best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
-            self._load_from_checkpoint(best or str(resume_from_checkpoint))
+            best = Path(resume_from_checkpoint)
+            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+                best = best.with_name(Path(self.state.best_model_checkpoint).name)
+            self._load_from_checkpoint(str(best))
         else:
             super().train(str(resume_from_checkpoint))
 
@@ -260,6 +261,7 @@ class ElmoTrainer(Trainer):
                 "num_windows": self.model.num_windows,
                 "seconds": self._clock.now(),
                 "evaluations_without_gain": max(counters, default=0),
+                "is_averaged": self._average is not None,
             }
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
         if self.args.world_size > 1:  # Trainer's state comes next, and tells that all is written

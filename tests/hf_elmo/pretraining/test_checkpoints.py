@@ -51,3 +51,13 @@ def test_the_state_of_every_process_must_be_there(tmp_path: Path) -> None:
 
     with pytest.warns(UserWarning, match="it lacks bilm_state_1.safetensors"):
         assert find_last_checkpoint(tmp_path, 2) is None
+
+
+def test_a_checkpoint_of_an_average_needs_the_trained_weights(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path, 6)
+    (checkpoint / "stream.json").write_text('{"is_averaged": true}')
+
+    with pytest.warns(UserWarning, match="it lacks trained_weights.safetensors"):
+        assert find_last_checkpoint(tmp_path, 1) is None
+    (checkpoint / "trained_weights.safetensors").touch()
+    assert find_last_checkpoint(tmp_path, 1) == checkpoint
