@@ -154,8 +154,11 @@ def _fetch_rest(
     start = partial.stat().st_size if partial.exists() and tag.exists() else 0
     headers = {"Range": f"bytes={start}-", "If-Range": tag.read_text()} if start else {}
     with session.get(address, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        name = _name_file(response, address)
         if response.status_code == requests.codes.requested_range_not_satisfiable:
-            partial.unlink()  # it is longer than the file: begin anew
+            if response.headers.get("Content-Range") == f"bytes */{start}":
+                return name  # all of it is here
+            partial.unlink()
             return _fetch_rest(session, address, partial, size, progress)
         response.raise_for_status()
         is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
@@ -166,7 +169,6 @@ def _fetch_rest(
         if total is not None and total > bound:
             raise _DownloadError(f"expected at most {bound:,} bytes, the server has {total:,}.")
         _note_version(tag, response)
-        name = _name_file(response, address)
         with (
             partial.open("r+b" if start else "wb") as file,
             tqdm(

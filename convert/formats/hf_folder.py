@@ -67,6 +67,12 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
     path = folder / WEIGHTS
+    if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
+        raise ConversionError(
+            f"{folder}: expected its weights in one file, {WEIGHTS}, found several. Load it with "
+            f"from_pretrained, and save it to another folder with save_pretrained(..., "
+            'max_shard_size="100GB").'
+        )
     if not path.is_file():
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
     target_words = None

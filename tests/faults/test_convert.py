@@ -1,9 +1,10 @@
-"""A conversion that is killed at any change of files is finished by the same command."""
+"""What is killed at any change of files is finished by the same command: conversion, download."""
 
 from pathlib import Path
 
 import pytest
 from bilm_tf import make_bilm, write_bilm
+from file_server import download_into, run_file_server
 from killed_process import run_until_change
 
 from convert import convert_checkpoint
@@ -43,5 +44,22 @@ def test_a_killed_conversion_is_finished_by_the_same_command(
         if not is_over:
             convert_checkpoint(source, target, to=to, force=force)
         assert read_files(place) == expected, f"killed before change {number}"
+        number += 1
+    assert number > 5
+
+
+def test_a_killed_download_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    data, number, is_over = bytes(range(256)) * 100, 0, False
+    while not is_over:
+        cache = tmp_path / f"cache{number}"
+        cache.mkdir()
+        with run_file_server() as server:
+            address = server.put("/weights.hdf5", data)
+            is_over = run_until_change(number, cache, download_into, cache, address)
+            download_into(cache, address)
+            download_into(cache, address)
+            assert len(server.requests) <= 2
+        (path,) = cache.rglob("weights.hdf5")
+        assert path.read_bytes() == data, f"killed before change {number}"
         number += 1
     assert number > 5

@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+from huggingface_hub import constants
+
+from convert.download import download
 
 
 @dataclass
@@ -72,6 +77,12 @@ class FileServer(ThreadingHTTPServer):
         return self.url + path
 
 
+def download_into(cache: Path, address: str) -> None:
+    """Download a file to a cache, in a process that knows of no other settings."""
+    constants.HF_ASSETS_CACHE, constants.HF_HUB_OFFLINE = str(cache), False
+    download([address])
+
+
 @contextmanager
 def run_file_server() -> Iterator[FileServer]:
     server = FileServer()
@@ -112,7 +123,10 @@ class Handler(BaseHTTPRequestHandler):
         if range_asked and file.has_ranges and self.headers.get("If-Range") in (None, tag):
             start = int(range_asked.removeprefix("bytes=").rstrip("-"))
         if start >= len(file.data) > 0:
-            self.send_error(416)
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(file.data)}")
+            self.send_name(file)
+            self.end_headers()
             return
         body = file.data[start:]
         self.send_response(206 if start else 200)
@@ -122,11 +136,14 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(file.data) - 1}/*")
         if file.has_tag:
             self.send_header("ETag", tag)
-        if file.name is not None:
-            self.send_header("Content-Disposition", f'attachment; filename="{file.name}"')
+        self.send_name(file)
         self.end_headers()
         if is_faulty and file.breaks_at is not None:
             body = body[: file.breaks_at]
         for position in range(0, len(body), file.block_size):
             self.wfile.write(body[position : position + file.block_size])
             time.sleep(file.wait)
+
+    def send_name(self, file: Served) -> None:
+        if file.name is not None:
+            self.send_header("Content-Disposition", f'attachment; filename="{file.name}"')

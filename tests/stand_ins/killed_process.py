@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+PRELOADED = ["convert.conversion"]  # what takes seconds to import, once for all processes
 CHANGES = {
     "os.link",
     "os.mkdir",
@@ -38,7 +39,7 @@ def run_until_change(
         Whether the function came to its end: it has fewer changes.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([function.__module__])
+    context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=_run, args=(number, folder, function, arguments, keywords))
     process.start()
     process.join()
