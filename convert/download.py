@@ -83,7 +83,9 @@ def download(
     with FileLock(folder / "lock"):
         if (folder / RECORD).is_file():
             record = Download(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
-            return folder / "file" / record.name, record
+            path = folder / "file" / record.name
+            if path.is_file() and path.stat().st_size == record.bytes:
+                return path, record
         if constants.HF_HUB_OFFLINE:
             raise ConversionError(
                 f"{addresses[0]}: is not in the cache, and HF_HUB_OFFLINE is set."
@@ -155,14 +157,17 @@ def _fetch_rest(
     headers = {"Range": f"bytes={start}-", "If-Range": tag.read_text()} if start else {}
     with session.get(address, headers=headers, stream=True, timeout=TIMEOUT) as response:
         name = _name_file(response, address)
-        if response.status_code == requests.codes.requested_range_not_satisfiable:
-            if response.headers.get("Content-Range") == f"bytes */{start}":
-                return name  # all of it is here
-            partial.unlink()
+        part = response.headers.get("Content-Range", "")
+        if part == f"bytes */{start}":
+            return name  # all of it is here
+        is_unasked = bool(part) and not part.startswith(f"bytes {start}-")
+        if is_unasked or response.status_code == requests.codes.requested_range_not_satisfiable:
+            if not start:
+                raise _DownloadError(f"expected the file, got a part of it: {part or 'none'}.")
+            partial.unlink()  # begin anew
             return _fetch_rest(session, address, partial, size, progress)
         response.raise_for_status()
-        is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-        start = start if response.status_code == requests.codes.partial and is_rest else 0
+        start = start if part else 0
         length = response.headers.get("Content-Length", "")
         total = start + int(length) if length.isdecimal() else None
         bound = MAX_SIZE if size is None else size

@@ -76,16 +76,17 @@ def fetch_sources(
         raise ConversionError(f"{source}: is the softmax of a model: name it with --softmax.")
     if published is not None:
         paths["checkpoint"] = _bring_together(_get_files(published, get), folder / "downloaded")
-        if published.options:
-            paths.setdefault("options", get(published.options))
-        if published.vocabulary and (published.format == "tensorflow" or softmax):
-            paths.setdefault("vocabulary", get(published.vocabulary))
+        if published.options and "options" not in paths:
+            paths["options"] = get(published.options)
+        needs_vocabulary = published.format == "tensorflow" or softmax  # for its softmax
+        if published.vocabulary and needs_vocabulary and "vocabulary" not in paths:
+            paths["vocabulary"] = get(published.vocabulary)
     elif not is_here and not is_address(source):
         paths["checkpoint"] = _download_from_hub(source)
     layer = find_published(softmax) if softmax and not os.path.lexists(softmax) else None
     if layer is not None:
         (paths["softmax"],) = _get_files(layer, get)
-        paths.setdefault("vocabulary", get(layer.vocabulary))
+        paths["vocabulary"] = paths.get("vocabulary") or get(layer.vocabulary)
     name = Path(source).name if is_here else source
     return Fetched(name, Sources(**paths), published, downloads)
 

@@ -47,6 +47,15 @@ def test_a_file_is_downloaded_once(server: FileServer) -> None:
     assert len(server.requests) == 1
 
 
+def test_a_file_that_was_deleted_or_cut_is_downloaded_again(server: FileServer) -> None:
+    address = server.put("/weights.hdf5", DATA)
+    path, _ = download([address])
+    path.unlink()
+    assert download([address])[0].read_bytes() == DATA
+    path.write_bytes(DATA[:5])
+    assert download([address])[0].read_bytes() == DATA
+
+
 @pytest.mark.parametrize(
     ("path", "name", "expected"),
     [
@@ -114,6 +123,25 @@ def test_without_ranges_or_versions_it_begins_anew(
 ) -> None:
     address = server.put("/x.zip", DATA, breaks_at=100_000, num_faults=1, **change)
     assert download([address])[0].read_bytes() == DATA
+
+
+def test_another_part_than_was_asked_for_is_not_taken(server: FileServer) -> None:
+    address = server.put("/x.zip", DATA, breaks_at=24 << 12, num_faults=1, shift=4096)
+    assert download([address])[0].read_bytes() == DATA
+
+
+def test_a_file_that_has_become_shorter_is_downloaded_anew(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = server.put("/x.zip", DATA)
+    with monkeypatch.context() as patch:
+        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
+        with pytest.raises(KeyboardInterrupt):
+            download([address])
+    (tag,) = cache.rglob("tag")
+    server.put("/x.zip", DATA[:9])
+    tag.write_text(f'"{hashlib.sha256(DATA[:9]).hexdigest()}"')
+    assert download([address])[0].read_bytes() == DATA[:9]
 
 
 def test_another_version_is_not_appended(

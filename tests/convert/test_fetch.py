@@ -204,6 +204,17 @@ def test_the_command_prints_address_size_and_checksum(
     )
 
 
+def test_options_that_the_user_names_are_not_downloaded(
+    publish_locally: Callable[..., None], server: FileServer, tmp_path: Path
+) -> None:
+    publish_locally("allenai/small")
+    options = tmp_path / "mine.json"
+    options.write_text(json.dumps(make_bilm(max_characters=20).options))
+    conversion = convert_checkpoint("allenai/small", tmp_path / "model", options=options)
+    assert conversion.config.max_characters_per_token == 20
+    assert not any("options" in request.path for request in server.requests)
+
+
 def test_a_second_conversion_downloads_nothing(
     publish_locally: Callable[..., None], server: FileServer, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ class Served:
         length: The length that is told in place of the true one; None = the true one.
         num_faults: How many answers are faulty; None = all.
         has_ranges: Whether a part can be asked for.
+        shift: How many bytes further than asked for a part begins.
         has_tag: Whether versions can be told from each other.
         block_size: Bytes that are sent at a time.
         wait: Seconds between these.
@@ -42,6 +43,7 @@ class Served:
     length: int | None = None
     num_faults: int | None = None
     has_ranges: bool = True
+    shift: int = 0
     has_tag: bool = True
     block_size: int = 1 << 16
     wait: float = 0.0
@@ -121,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
         tag = f'"{hashlib.sha256(file.data).hexdigest()}"'
         start = 0
         if range_asked and file.has_ranges and self.headers.get("If-Range") in (None, tag):
-            start = int(range_asked.removeprefix("bytes=").rstrip("-"))
+            start = int(range_asked.removeprefix("bytes=").rstrip("-")) + file.shift
         if start >= len(file.data) > 0:
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(file.data)}")
