@@ -32,10 +32,10 @@ from convert.source import find_checkpoint
 from convert.target import (
     check_space,
     check_target,
-    finish,
     make_new,
     make_work_folder,
     move_into_place,
+    remove_journal,
 )
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
@@ -154,7 +154,7 @@ def convert_checkpoint(
             difference = verify_model(new, Path(verify), text, dtype=dtype)
             conversion = replace(conversion, difference=difference)
         move_into_place(new, target, force=force)
-    finish(target)
+    remove_journal(target)
     return conversion if push is None else replace(conversion, url=push_folder(target, push))
 
 

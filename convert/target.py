@@ -115,12 +115,12 @@ def move_into_place(new: Path, target: Path, *, force: bool) -> None:
             _move(path, target.with_name(path.name), folder / OLD)
     except BaseException:
         if not _read_journal(target):
-            finish(target)
+            remove_journal(target)
         raise
 
 
-def finish(target: Path) -> None:
-    """Forget that the target was being moved: it is there."""
+def remove_journal(target: Path) -> None:
+    """Remove the journal of a target that is in its place."""
     _journal_of(target).unlink(missing_ok=True)
 
 

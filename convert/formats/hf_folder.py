@@ -43,7 +43,7 @@ TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
 
 
 def recognises(path: Path) -> bool:
-    """Tell a folder of an ElmoModel by its configuration."""
+    """Recognise a folder of an ElmoModel by its configuration."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
