@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from convert.catalogue import make_table
 from convert.conversion import FORMATS, Conversion, convert_checkpoint
 from convert.layout import NUMBER_SIZES
 from hf_elmo.command_errors import report_errors
@@ -29,6 +30,12 @@ Examples:
     elmo-convert weights.hdf5 my-lm --softmax softmax_weights.hdf5 --vocabulary vocab.txt
 
     elmo-convert 217.zip norwegian-elmo --dry-run
+
+    elmo-convert many-langs/de german-elmo
+
+    elmo-convert allenai/original my-lm --softmax allenai/original-softmax
+
+    elmo-convert --list-published --language de
 
     elmo-convert model.tar.gz my-elmo --push my-name/my-elmo
 
@@ -55,23 +62,32 @@ def _list_formats(is_asked: bool) -> None:
 @report_errors
 def main(
     source: Annotated[
-        Path, typer.Argument(help="Checkpoint: file, folder, archive, or name on the Hub.")
-    ],
-    target: Annotated[Path, typer.Argument(help="Folder to write (a file for bilm-hdf5).")],
+        str | None,
+        typer.Argument(
+            help="Checkpoint: file, folder, archive, published model, address, or name on the Hub."
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Argument(help="Folder to write (a file for bilm-hdf5 and allennlp).")
+    ] = None,
+    *,
     to: Annotated[str, typer.Option(help="Format to write, see --list-formats.")] = "huggingface",
     options: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="bilm-tf's options; by default x_options.json or options.json beside."),
     ] = None,
     vocabulary: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="A word a line, for a word table or a softmax; by default vocab.txt."),
     ] = None,
     softmax: Annotated[
-        Path | None, typer.Option(help="Released softmax (HDF5), for a language model.")
+        str | None,
+        typer.Option(
+            help="Released softmax (HDF5) for a language model: file, address or published name."
+        ),
     ] = None,
     token_embeddings: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="What dump_token_embeddings wrote (HDF5), in place of the characters."),
     ] = None,
     dtype: Annotated[
@@ -105,8 +121,19 @@ def main(
             "--list-formats", help="List the formats.", callback=_list_formats, is_eager=True
         ),
     ] = False,
+    list_published: Annotated[
+        bool, typer.Option("--list-published", help="List the published models.")
+    ] = False,
+    language: Annotated[
+        str | None, typer.Option(help="Of the published models to list: a code or a name.")
+    ] = None,
 ) -> None:
     """Convert a checkpoint."""
+    if list_published:
+        typer.echo(make_table(language))
+        return
+    if source is None or target is None:
+        raise ValueError("Expected SOURCE and TARGET; see --help.")
     signal.signal(signal.SIGTERM, _interrupt)
     conversion = convert_checkpoint(
         source,
@@ -152,6 +179,10 @@ def describe(conversion: Conversion, dtype: str) -> str:
         f"  {config.num_hidden_layers} LSTM layers in {directions}, cells {config.cell_size}, "
         f"output {config.hidden_size}",
         f"  {conversion.num_parameters:,} numbers, {conversion.num_bytes:,} bytes as {dtype}",
+    ]
+    lines += [
+        f"  downloaded {item.name} from {item.address}: {item.bytes:,} bytes, SHA-256 {item.sha256}"
+        for item in conversion.downloads
     ]
     if config.vocab_size:
         lines.append(f"  predicts {config.vocab_size:,} words")

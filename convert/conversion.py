@@ -1,8 +1,9 @@
 """From a checkpoint in one format to another: find the format, check, write, move into place."""
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from math import prod
@@ -12,6 +13,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from convert.download import Download
+from convert.fetch import Fetched, fetch_sources
 from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
 from convert.layout import (
     NUMBER_SIZES,
@@ -25,8 +28,15 @@ from convert.layout import (
     WriteSettings,
 )
 from convert.publish import check_name, push_folder
-from convert.source import Found, find_checkpoint
-from convert.target import check_space, check_target, new_path
+from convert.source import find_checkpoint
+from convert.target import (
+    check_space,
+    check_target,
+    make_new,
+    make_work_folder,
+    move_into_place,
+    remove_journal,
+)
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
@@ -41,7 +51,7 @@ class Conversion:
     """What `convert_checkpoint` did, or would do.
 
     Attributes:
-        source: Path of the source.
+        source: Name of the source.
         target: Path of the target.
         format: Name of the source's format.
         files: Files that were read.
@@ -49,11 +59,12 @@ class Conversion:
         num_parameters: Numbers in its tensors, the rows for "no token" included.
         num_bytes: Bytes of these in the target.
         left_out: What the source holds and the target does not, a line each.
+        downloads: What was downloaded.
         difference: Greatest difference from the stored activations; None = not verified.
         url: Address on the Hub; None = not pushed.
     """
 
-    source: Path
+    source: str
     target: Path
     format: str
     files: tuple[Path, ...]
@@ -61,6 +72,7 @@ class Conversion:
     num_parameters: int
     num_bytes: int
     left_out: tuple[str, ...]
+    downloads: tuple[Download, ...] = ()
     difference: float | None = None
     url: str | None = None
 
@@ -85,11 +97,12 @@ def convert_checkpoint(
 ) -> Conversion:
     """Convert a biLM from one format to another.
 
-    The target appears whole or not at all: it is written to a temporary folder beside it, then
-    moved.
+    The target appears whole or not at all: it is written to a hidden folder beside it, then moved.
+    After a run that was killed, the same one finishes what it began.
 
     Args:
-        source: File or folder of the checkpoint, archive with it, or name on the Hub.
+        source: File or folder of the checkpoint, archive with it, name of a published model,
+            address, or name on the Hub.
         target: File or folder to write.
         to: Name of the target's format, of `FORMATS`.
         options: Options of a bilm-tf model; None = found beside the source.
@@ -114,47 +127,78 @@ def convert_checkpoint(
             Hub refuses it.
         OSError: If a file cannot be read or written.
     """
-    others = (options, vocabulary, softmax, token_embeddings)
-    sources = Sources(Path(source), *(None if other is None else Path(other) for other in others))
+    named = {"checkpoint": source, "options": options, "vocabulary": vocabulary}
+    named |= {"softmax": softmax, "token_embeddings": token_embeddings}
+    names = {name: str(value) for name, value in named.items() if value is not None}
     target, writer = Path(target), find_writer(to)
-    if dtype not in NUMBER_SIZES:
-        raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
     if (verify is not None or push is not None) and writer is not hf_folder.FORMAT:
         raise ConversionError("Only a model in the format huggingface can be verified or pushed.")
     if push is not None:
         check_name(push)
-    place = sources.checkpoint.resolve()
+    _check_request(Path(source), target, dtype)
+    check_target(target, force=force)
+    with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
+        fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
+        with _open_checked(fetched, Path(folder)) as (reader, checkpoint):
+            conversion = _describe(reader, checkpoint, fetched, target, dtype)
+            writer.check(checkpoint, target, dtype)
+            check_space(target, conversion.num_bytes)
+            if dry_run:
+                return conversion
+            settings = _make_settings(conversion, fetched, dtype, weights_license)
+            new, count = make_new(Path(folder), target), conversion.num_parameters
+            with tqdm(total=count, unit_scale=True, disable=not progress) as bar:
+                writer.write(_check_while_reading(checkpoint, bar), new, settings)
+        if verify is not None:
+            text = None if sentences is None else Path(sentences)
+            difference = verify_model(new, Path(verify), text, dtype=dtype)
+            conversion = replace(conversion, difference=difference)
+        move_into_place(new, target, force=force)
+    remove_journal(target)
+    return conversion if push is None else replace(conversion, url=push_folder(target, push))
+
+
+def _check_request(source: Path, target: Path, dtype: str) -> None:
+    if dtype not in NUMBER_SIZES:
+        raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
+    place = source.resolve()
     if target.resolve() in (place, *place.parents):
         raise ConversionError(f"{target}: is the source or holds it; expected another target.")
-    check_target(target, force)
-    with (
-        find_checkpoint(sources.checkpoint, find_reader) as found,
-        _open_checked(found, sources) as checkpoint,
-    ):
-        num_parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
-        conversion = Conversion(
-            source=sources.checkpoint,
-            target=target,
-            format=found.reader.name,
-            files=checkpoint.files,
-            config=checkpoint.config,
-            num_parameters=num_parameters,
-            num_bytes=num_parameters * NUMBER_SIZES[dtype],
-            left_out=checkpoint.left_out,
-        )
-        writer.check(checkpoint, target, dtype)
-        check_space(target, conversion.num_bytes)
-        if dry_run:
-            return conversion
-        settings = WriteSettings(dtype, weights_license, _note_provenance(found, checkpoint))
-        with new_path(target, force) as path:
-            with tqdm(total=num_parameters, unit_scale=True, disable=not progress) as bar:
-                writer.write(_check_while_reading(checkpoint, bar), path, settings)
-            if verify is not None:
-                text = None if sentences is None else Path(sentences)
-                difference = verify_model(path, Path(verify), text, dtype=dtype)
-                conversion = replace(conversion, difference=difference)
-    return conversion if push is None else replace(conversion, url=push_folder(target, push))
+
+
+def _describe(
+    reader: Format, checkpoint: Checkpoint, fetched: Fetched, target: Path, dtype: str
+) -> Conversion:
+    num_parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
+    return Conversion(
+        source=fetched.name,
+        target=target,
+        format=reader.name,
+        files=checkpoint.files,
+        config=checkpoint.config,
+        num_parameters=num_parameters,
+        num_bytes=num_parameters * NUMBER_SIZES[dtype],
+        left_out=checkpoint.left_out,
+        downloads=tuple(fetched.downloads.values()),
+    )
+
+
+def _make_settings(
+    conversion: Conversion, fetched: Fetched, dtype: str, weights_license: str | None
+) -> WriteSettings:
+    """Note what the checkpoint was made from, and under which licence it is."""
+    known = {path.resolve(): item.sha256 for path, item in fetched.downloads.items()}
+    files = []
+    for path in conversion.files:
+        checksum = known.get(path.resolve())
+        if checksum is None:
+            with path.open("rb") as file:
+                checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        files.append((path.name, checksum))
+    if weights_license is None and fetched.published is not None:
+        weights_license = fetched.published.hub_license
+    provenance = Provenance(fetched.name, conversion.format, tuple(files), version("spacy-elmo"))
+    return WriteSettings(dtype, weights_license, provenance)
 
 
 def find_reader(path: Path) -> Format | None:
@@ -176,25 +220,53 @@ def find_writer(name: str) -> Format:
 
 
 @contextmanager
-def _open_checked(found: Found, sources: Sources) -> Iterator[Checkpoint]:
-    """Open a checkpoint whose tensors are those of the biLM that it describes."""
+def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Checkpoint]]:
+    """Find and open a checkpoint whose tensors are those of the biLM that it describes."""
+    with ExitStack() as stack:
+        try:
+            found = find_checkpoint(fetched.sources.checkpoint, find_reader, folder)
+            _check_companions(found.reader, fetched.sources)
+            sources = replace(fetched.sources, checkpoint=found.path)
+            checkpoint = stack.enter_context(found.reader.open(sources))
+            _check_shapes(checkpoint, fetched.name)
+        except ConversionError as error:
+            if not fetched.downloads:
+                raise
+            places = ", ".join(str(path) for path in fetched.downloads)
+            raise ConversionError(
+                f"{error}\nDownloaded were: {places}. If one is broken, delete it and try again."
+            ) from error
+        published = fetched.published
+        yield (
+            found.reader,
+            replace(
+                checkpoint,
+                files=(*found.archives, *checkpoint.files),
+                origin=(*checkpoint.origin, *fetched.describe()),
+                languages=checkpoint.languages or (published.languages if published else ()),
+            ),
+        )
+
+
+def _check_companions(reader: Format, sources: Sources) -> None:
     for name, path in vars(sources).items():
-        if path is not None and name not in ("checkpoint", *found.reader.companions):
+        if path is not None and name not in ("checkpoint", *reader.companions):
             option = "--" + name.replace("_", "-")
-            raise ConversionError(f"{found.reader.name}: expected no {option}, got {path}.")
-    with found.reader.open(replace(sources, checkpoint=found.path)) as checkpoint:
-        shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-        expected = _expected_shapes(checkpoint, sources.checkpoint)
-        for name in sorted(shapes.keys() | expected.keys()):
-            if shapes.get(name) != expected.get(name):
-                raise ConversionError(
-                    f"{sources.checkpoint}: expected a tensor {name} of shape "
-                    f"{expected.get(name, 'none')}, found {shapes.get(name, 'none')}."
-                )
-        yield replace(checkpoint, files=(*found.archives, *checkpoint.files))
+            raise ConversionError(f"{reader.name}: expected no {option}, got {path}.")
 
 
-def _expected_shapes(checkpoint: Checkpoint, source: Path) -> dict[str, tuple[int, ...]]:
+def _check_shapes(checkpoint: Checkpoint, source: str) -> None:
+    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    expected = _expected_shapes(checkpoint, source)
+    for name in sorted(shapes.keys() | expected.keys()):
+        if shapes.get(name) != expected.get(name):
+            raise ConversionError(
+                f"{source}: expected a tensor {name} of shape {expected.get(name, 'none')}, found "
+                f"{shapes.get(name, 'none')}."
+            )
+
+
+def _expected_shapes(checkpoint: Checkpoint, source: str) -> dict[str, tuple[int, ...]]:
     config, num_tensors = checkpoint.config, len(checkpoint.tensors)
     num_layers = config.num_hidden_layers + config.num_highway_layers * bool(config.num_filters)
     if num_layers > num_tensors:  # before 10**9 layers are built
@@ -213,15 +285,6 @@ def _expected_shapes(checkpoint: Checkpoint, source: Path) -> dict[str, tuple[in
         name.removeprefix("elmo."): tuple(tensor.shape)
         for name, tensor in model.state_dict().items()
     }
-
-
-def _note_provenance(found: Found, checkpoint: Checkpoint) -> Provenance:
-    """Note what the checkpoint was made from."""
-    files = []
-    for path in checkpoint.files:
-        with path.open("rb") as file:
-            files.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-    return Provenance(found.name, found.reader.name, tuple(files), version("spacy-elmo"))
 
 
 def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:

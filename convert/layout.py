@@ -141,8 +141,7 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
 
 def configured_mix(config: ElmoConfig) -> Mix:
     """Return the mix that is configured."""
-    weights = config.mix_weights or [0.0] * config.num_mixed_layers
-    return Mix(tuple(weights), config.mix_gamma, config.mix_layer_norm != "none")
+    return Mix(tuple(config.initial_mix_weights), config.mix_gamma, config.mix_layer_norm != "none")
 
 
 @dataclass(frozen=True)

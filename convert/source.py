@@ -1,21 +1,14 @@
-"""From what the user names to one checkpoint: Hub names, archives, folders with one in them."""
+"""From a file or folder to the one checkpoint in it: archives, folders in folders."""
 
 import os
-import re
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
 from convert.layout import ConversionError, Format
 from convert.unpack import is_archive, unpack
 
-HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?", re.ASCII)  # name@revision
 HIDDEN = (".", "__MACOSX")  # beginnings of names of which no archive's author knows
 MAX_DEPTH = 4  # of folders in folders
 MAX_ENTRIES, MAX_FOLDERS = 10_000, 100  # that are looked at
@@ -29,60 +22,40 @@ class Found:
     """A checkpoint that was found.
 
     Attributes:
-        name: Its name, of the file or folder that the user has named, or on the Hub.
-        path: Its path, in a temporary folder if it had to be unpacked.
+        path: Its path, in the folder for what had to be unpacked if it was.
         reader: Its format.
         archives: What it was unpacked from.
     """
 
-    name: str
     path: Path
     reader: Format
     archives: tuple[Path, ...]
 
 
-@contextmanager
-def find_checkpoint(source: Path, find_reader: FindReader) -> Iterator[Found]:
-    """Find the checkpoint that a user means, unpacked or downloaded for as long as it is needed.
+def find_checkpoint(source: Path, find_reader: FindReader, folder: Path) -> Found:
+    """Find the checkpoint that a user means, unpacked where it has to be.
 
     Args:
-        source: File, folder, archive, compressed file, or name of a repository on the Hub.
+        source: File, folder, archive or compressed file.
         find_reader: Returns the format of a path, None if it is of none.
+        folder: Where archives are unpacked.
 
     Raises:
         ConversionError: If there is no checkpoint, or more than one.
         OSError: If a file cannot be read or written.
     """
-    with ExitStack() as stack:
-        is_here = os.path.lexists(source) or find_reader(source) is not None
-        path = source if is_here else _download(source)
-        path, reader, archives = _search(path, find_reader, stack)
-        yield Found(source.name if is_here else str(source), path, reader, archives)
-
-
-def _download(source: Path) -> Path:
-    match = HUB_NAME.fullmatch(str(source))
-    if match is None:
-        raise ConversionError(f"{source}: expected a checkpoint, found no such file or folder.")
-    try:
-        return Path(huggingface_hub.snapshot_download(match[1], revision=match[2]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-        raise ConversionError(
-            f"{source}: expected a checkpoint, found no such file or folder, nor a repository of "
-            f"this name on the Hub: {reason[0]}"
-        ) from error
+    return Found(*_search(source, find_reader, folder))
 
 
 def _search(
-    path: Path, find_reader: FindReader, stack: ExitStack, archives: tuple[Path, ...] = ()
+    path: Path, find_reader: FindReader, folder: Path, archives: tuple[Path, ...] = ()
 ) -> tuple[Path, Format, tuple[Path, ...]]:
     """Find the one checkpoint in a path, unpacking what has to be."""
     reader = find_reader(path)
     if reader is not None:
         return path, reader, archives
     if path.is_dir():
-        return _search(_find_one(path, find_reader), find_reader, stack, archives)
+        return _search(_find_one(path, find_reader), find_reader, folder, archives)
     if not is_archive(path):
         raise ConversionError(
             f"{path}: is a file of no format that is known here (see --list-formats)."
@@ -93,12 +66,12 @@ def _search(
             f"{path}: expected at most {MAX_NESTING} archives in one another, got {names}. "
             "Unpack it yourself and convert what is in it."
         )
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()), path.name)
-    folder.mkdir()
-    unpack(path, folder)
+    unpacked = folder / f"unpacked{len(archives)}" / path.name
+    unpacked.mkdir(parents=True)
+    unpack(path, unpacked)
     if not archives:
-        _link_neighbours(path, folder)
-    return _search(folder, find_reader, stack, (*archives, path))
+        _link_neighbours(path, unpacked)
+    return _search(unpacked, find_reader, folder, (*archives, path))
 
 
 def _find_one(folder: Path, find_reader: FindReader) -> Path:

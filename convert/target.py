@@ -1,17 +1,27 @@
-"""What is written: whole or not at all, and in place of nothing that the user has made."""
+"""What is written: whole or not at all, and in place of nothing that the user has made.
 
+All that is temporary lies in a hidden folder beside the target. A format of several files is moved
+into place file by file, the target last; before that, a journal beside the folder notes them. So a
+run that is killed leaves what the same command recognises, replaces and tidies up.
+"""
+
+import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from convert.formats import hf_folder
 from convert.layout import ConversionError
 
+WORK_FOLDER, JOURNAL = ".{}.elmo-convert", ".{}.elmo-convert.json"
+LOCK, NEW, OLD = "lock", "new", "old"  # in the folder
 
-def check_target(target: Path, force: bool) -> None:
+
+def check_target(target: Path, *, force: bool) -> None:
     """Check that a target can be made, and replaces nothing but what may be replaced.
 
     Raises:
@@ -19,14 +29,19 @@ def check_target(target: Path, force: bool) -> None:
     """
     if not target.parent.is_dir():
         raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
-    if not os.path.lexists(target):
-        return
-    if not force:
-        raise ConversionError(f"{target}: is there already. Replace it with --force.")
-    if target.is_dir() and any(target.iterdir()) and not hf_folder.recognises(target):
-        raise ConversionError(
-            f"{target}: is a folder with something else than a model; keeping it."
-        )
+    _check_places([target], force, _read_journal(target))
+
+
+def _check_places(places: list[Path], force: bool, unfinished: set[Path]) -> None:
+    for place in places:
+        if not os.path.lexists(place) or place in unfinished:
+            continue
+        if not force:
+            raise ConversionError(f"{place}: is there already. Replace it with --force.")
+        if place.is_dir() and any(place.iterdir()) and not hf_folder.recognises(place):
+            raise ConversionError(
+                f"{place}: is a folder with something else than a model; keeping it."
+            )
 
 
 def check_space(target: Path, num_bytes: int) -> None:
@@ -43,17 +58,70 @@ def check_space(target: Path, num_bytes: int) -> None:
 
 
 @contextmanager
-def new_path(target: Path, force: bool) -> Iterator[Path]:
-    """Provide a path to write to; on success, move it and what lies beside it into place."""
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        new = Path(folder, "new")
-        new.mkdir()
-        yield new / target.name
-        places = {path: target.with_name(path.name) for path in new.iterdir()}
-        for place in places.values():
-            check_target(place, force)
-        for path, place in places.items():
-            _move(path, place, Path(folder, "old"))
+def make_work_folder(target: Path) -> Iterator[Path]:
+    """Make the folder beside a target for all that is temporary.
+
+    What a killed run left in it is removed, but for an old target that it had put there.
+
+    Raises:
+        ConversionError: If another process is converting to this target.
+    """
+    folder = target.with_name(WORK_FOLDER.format(target.name))
+    folder.mkdir(exist_ok=True)
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ConversionError(
+            f"{target}: another process is converting to it; wait for it or name another target."
+        ) from error
+    with lock:
+        if (folder / OLD).exists() and not os.path.lexists(target):
+            (folder / OLD).rename(target)
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_new(folder: Path, target: Path) -> Path:
+    """Return a path in the work folder to write the target to, and files beside it."""
+    (folder / NEW).mkdir()
+    return folder / NEW / target.name
+
+
+def move_into_place(new: Path, target: Path, *, force: bool) -> None:
+    """Move the target, and what was written beside it, from the work folder to its place.
+
+    Args:
+        new: The path of `make_new`.
+        target: Where it goes to.
+        force: Replace what is there.
+
+    Raises:
+        ConversionError: If something of the user's is there.
+    """
+    paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
+    _check_places([target.with_name(path.name) for path in paths], force, _read_journal(target))
+    folder = new.parent.parent
+    journal = folder / "journal"
+    journal.write_text(json.dumps({path.name: path.stat().st_ino for path in paths}))
+    journal.replace(_journal_of(target))
+    try:
+        for path in paths:
+            _move(path, target.with_name(path.name), folder / OLD)
+    except BaseException:
+        if not _read_journal(target):
+            remove_journal(target)
+        raise
+
+
+def remove_journal(target: Path) -> None:
+    """Remove the journal of a target that is in its place."""
+    _journal_of(target).unlink(missing_ok=True)
 
 
 def _move(path: Path, place: Path, old: Path) -> None:
@@ -66,3 +134,21 @@ def _move(path: Path, place: Path, old: Path) -> None:
     except BaseException:
         old.rename(place)
         raise
+
+
+def _journal_of(target: Path) -> Path:
+    return target.with_name(JOURNAL.format(target.name))
+
+
+def _read_journal(target: Path) -> set[Path]:
+    """List what a killed run had moved into place, and what nobody has replaced since."""
+    try:
+        inodes = json.loads(_journal_of(target).read_text())
+    except (OSError, ValueError):
+        return set()
+    places = {target.with_name(name): inode for name, inode in inodes.items()}
+    return {
+        place
+        for place, inode in places.items()
+        if os.path.lexists(place) and place.lstat().st_ino == inode
+    }

@@ -49,7 +49,7 @@ BROKEN = (
 
 
 def is_archive(path: Path) -> bool:
-    """Tell an archive, or a compressed file, by its first bytes."""
+    """Recognise an archive, or a compressed file, by its first bytes."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

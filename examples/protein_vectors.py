@@ -1,6 +1,6 @@
 """Vectors of proteins, as SeqVec (Heinzinger et al. 2019) has them: a residue is a word.
 
-SeqVec is a biLM in bilm-tf's format: `elmo-convert seqvec.zip seqvec --license mit`, then
+`elmo-convert seqvec/uniref50 seqvec` downloads SeqVec and converts it; then
 `python examples/protein_vectors.py seqvec proteins.fasta`. Without arguments, a random model of
 that kind and two short proteins show the shapes.
 """

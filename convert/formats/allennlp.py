@@ -50,7 +50,7 @@ OTHER_BILM_SCOPE = "_contextualizer."
 
 
 def recognises(path: Path) -> bool:
-    """Tell an unpacked archive by its weights, weights by the ending of their name."""
+    """Recognise an unpacked archive by its weights, weights by the ending of their name."""
     if path.is_dir():
         return any((path / name).is_file() for name in WEIGHTS)
     return path.is_file() and path.suffix in SUFFIXES

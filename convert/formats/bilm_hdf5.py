@@ -30,7 +30,7 @@ MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 
 def recognises(path: Path) -> bool:
-    """Tell an HDF5 file by its signature, a broken one by its name."""
+    """Recognise an HDF5 file by its signature, a broken one by its name."""
     return path.is_file() and (path.suffix.lower() in SUFFIXES or h5py.is_hdf5(path))
 
 

@@ -43,7 +43,7 @@ TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
 
 
 def recognises(path: Path) -> bool:
-    """Tell a folder of an ElmoModel by its configuration."""
+    """Recognise a folder of an ElmoModel by its configuration."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -67,6 +67,12 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
     path = folder / WEIGHTS
+    if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
+        raise ConversionError(
+            f"{folder}: expected its weights in one file, {WEIGHTS}, found several. Load it with "
+            f"from_pretrained, and save it to another folder with save_pretrained(..., "
+            'max_shard_size="100GB").'
+        )
     if not path.is_file():
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
     target_words = None

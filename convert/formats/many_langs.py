@@ -40,7 +40,7 @@ NAMES = torch_weights.TensorNames(
 
 
 def recognises(path: Path) -> bool:
-    """Tell a folder by its files."""
+    """Recognise a folder by its files."""
     return any((path / name).is_file() for name in (TOKEN_ENCODER, ENCODER))
 
 

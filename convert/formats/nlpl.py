@@ -18,7 +18,7 @@ NORWEGIAN = {"nor": "nob"}  # the repository's name of it, and that of the most 
 
 
 def recognises(path: Path) -> bool:
-    """Tell an unpacked model by its files."""
+    """Recognise an unpacked model by its files."""
     return (path / META).is_file() and (many_langs.recognises(path) or any(path.glob("*.hdf5")))
 
 

@@ -27,7 +27,7 @@ MIX_NAMES = (("/weights", "/scaling"), ("_ELMo_W", "_ELMo_gamma"))
 
 
 def recognises(path: Path) -> bool:
-    """Tell a checkpoint by the names of its files."""
+    """Recognise a checkpoint by the names of its files."""
     if path.is_dir():
         return bool(_list_prefixes(path))
     is_named_so = path.name == "checkpoint" or FILE_NAME.fullmatch(path.name) is not None

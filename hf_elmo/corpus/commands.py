@@ -130,7 +130,7 @@ def _load(kind: type[Any], name: str, **options: Any) -> Any:
     if Path(name).is_file():
         raise ValueError(
             f"Expected a model's folder or name, got the file {name}. If it is an old checkpoint, "
-            f"convert it first: python -m convert {name} my-elmo"
+            f"convert it first: elmo-convert {name} my-elmo"
         )
     try:
         return kind.from_pretrained(resolve_name(name), **options)

@@ -57,3 +57,22 @@ def test_command_lists_the_formats() -> None:
 def test_help_teaches_with_examples() -> None:
     result = run("--help")
     assert "elmo-convert weights.hdf5 my-elmo" in result.output
+
+
+def test_command_lists_the_published_models() -> None:
+    result = run("--list-published", "--language", "de")
+    assert result.exit_code == 0
+    assert result.output.startswith("NAME")
+    assert "many-langs/de" in result.output
+
+
+def test_an_unknown_language_is_a_mistake() -> None:
+    result = run("--list-published", "--language", "klingon")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Expected a language of published models")
+
+
+def test_source_and_target_are_needed(weights: Path) -> None:
+    result = run(weights)
+    assert result.exit_code == 1
+    assert result.stderr == "Error: Expected SOURCE and TARGET; see --help.\n"

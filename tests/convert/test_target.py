@@ -1,5 +1,6 @@
 """A target appears whole or not at all, and nothing of the user's is replaced."""
 
+import json
 import os
 import resource
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from bilm_tf import make_bilm, write_bilm
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from convert import ConversionError, convert_checkpoint
@@ -145,6 +147,51 @@ def test_old_target_is_kept_when_the_new_one_fails(
         convert_checkpoint(weights, place / "model", force=True)
     assert hf_folder.recognises(place / "model")
     assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_only_one_process_converts_to_a_target(weights: Path, place: Path) -> None:
+    folder = place / ".model.elmo-convert"
+    folder.mkdir()
+    with (
+        FileLock(folder / "lock"),
+        pytest.raises(ConversionError, match="model: another process is converting to it; wait"),
+    ):
+        convert_checkpoint(weights, place / "model")
+    convert_checkpoint(weights, place / "model")
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_what_a_killed_run_left_is_removed(weights: Path, place: Path) -> None:
+    (place / ".model.elmo-convert/new/model").mkdir(parents=True)
+    (place / ".model.elmo-convert/unpacked0").mkdir()
+    convert_checkpoint(weights, place / "model")
+    assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_an_old_target_that_a_killed_run_put_aside_is_put_back(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / ".model.elmo-convert").mkdir()
+    (place / "model").rename(place / ".model.elmo-convert/old")
+    with pytest.raises(ConversionError, match="expected a checkpoint"):
+        convert_checkpoint(place / "nothing", place / "model", force=True)
+    assert [path.name for path in place.iterdir()] == ["model"]
+    assert hf_folder.recognises(place / "model")
+
+
+def test_only_what_a_killed_run_moved_is_replaced(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    options = place / "x_options.json"
+    options.write_text("moved")
+    journal = place / ".x_weights.hdf5.elmo-convert.json"
+    journal.write_text(json.dumps({options.name: options.stat().st_ino}))
+    convert_checkpoint(place / "model", place / "x_weights.hdf5", to="bilm-hdf5")
+    assert not journal.exists()
+    journal.write_text(json.dumps({options.name: options.stat().st_ino + 1}))
+    with pytest.raises(ConversionError, match=r"x_weights.hdf5: is there already"):
+        convert_checkpoint(place / "model", place / "x_weights.hdf5", to="bilm-hdf5")
+    (place / "x_weights.hdf5").unlink()
+    with pytest.raises(ConversionError, match=r"x_options.json: is there already"):
+        convert_checkpoint(place / "model", place / "x_weights.hdf5", to="bilm-hdf5")
 
 
 @contextmanager

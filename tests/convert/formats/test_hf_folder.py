@@ -94,7 +94,17 @@ def edit_config(folder: Path, **changes: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config | changes))
 
 
+def split_weights(folder: Path) -> None:
+    model = ElmoModel.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="2KB")
+
+
 BROKEN_FOLDERS = {
+    "weights in several files": (
+        split_weights,
+        r"model: expected its weights in one file, model.safetensors, found several. Load it with",
+    ),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "expected model.safe"),
     "weights cut": (
         lambda folder: os.truncate(folder / "model.safetensors", 1000),

@@ -76,7 +76,7 @@ def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: 
     ("arguments", "message"),
     [
         (["{text}", "x.h5", "--model", "./no-such-folder"], "Could not load './no-such-folder'"),
-        (["{text}", "x.h5", "--model", "{text}"], "convert it first: python -m convert"),
+        (["{text}", "x.h5", "--model", "{text}"], "convert it first: elmo-convert"),
         (["absent.txt", "x.h5"], "No such file or directory: 'absent.txt'"),
         (["{text}", "x.bin"], "Cannot tell the format of 'x.bin'"),
         (["{text}", "{text}"], "Cannot tell the format"),

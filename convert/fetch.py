@@ -1,0 +1,129 @@
+"""What the user names, made files here: paths, addresses, published models, names on the Hub."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+from convert.catalogue import SOFTMAX, Published, find_published, suggest_published
+from convert.download import Download, download, is_address
+from convert.layout import ConversionError, Sources
+from convert.source import FindReader
+
+HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?", re.ASCII)  # name@revision
+PART_NAME = re.compile(r".*\.part-?\d+")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What the user names by path, address or name, now in files here.
+
+    Attributes:
+        name: The checkpoint's name: of its file or folder, of a published model, on the Hub, or
+            its address.
+        sources: The files.
+        published: The published model that it is, if any.
+        downloads: What was downloaded, by its path.
+    """
+
+    name: str
+    sources: Sources
+    published: Published | None
+    downloads: Mapping[Path, Download]
+
+    def describe(self) -> Iterator[str]:
+        """Return sentences on where the files come from, for the model card."""
+        for item in self.downloads.values():
+            yield f"`{item.name}` was downloaded from {item.address}."
+        if self.published is not None:
+            yield from self.published.describe()
+
+
+def fetch_sources(
+    names: Mapping[str, str], find_reader: FindReader, folder: Path, *, progress: bool
+) -> Fetched:
+    """Download what the user does not name by a path.
+
+    Args:
+        names: Path, address or name of each of the `Sources`; the checkpoint's name may be that of
+            a repository on the Hub, those of checkpoint and softmax of a published model.
+        find_reader: Returns the format of a path, None if it is of none.
+        folder: Where files that belong together are brought together.
+        progress: Show progress bars.
+
+    Raises:
+        ConversionError: If there is nothing of this name, or it cannot be downloaded.
+        OSError: If a file cannot be written.
+    """
+    source, softmax = names["checkpoint"], names.get("softmax", "")
+    downloads: dict[Path, Download] = {}
+
+    def get(addresses: Sequence[str], **known: Any) -> Path:
+        path, item = download(addresses, progress=progress, **known)
+        downloads[path] = item
+        return path
+
+    is_here = os.path.lexists(source) or find_reader(Path(source)) is not None
+    published = None if is_here else find_published(source)
+    paths = {name: get([item]) if is_address(item) else Path(item) for name, item in names.items()}
+    if published is not None and published.format == SOFTMAX:
+        raise ConversionError(f"{source}: is the softmax of a model: name it with --softmax.")
+    if published is not None:
+        paths["checkpoint"] = _bring_together(_get_files(published, get), folder / "downloaded")
+        if published.options and "options" not in paths:
+            paths["options"] = get(published.options)
+        needs_vocabulary = published.format == "tensorflow" or softmax  # for its softmax
+        if published.vocabulary and needs_vocabulary and "vocabulary" not in paths:
+            paths["vocabulary"] = get(published.vocabulary)
+    elif not is_here and not is_address(source):
+        paths["checkpoint"] = _download_from_hub(source)
+    layer = find_published(softmax) if softmax and not os.path.lexists(softmax) else None
+    if layer is not None:
+        (paths["softmax"],) = _get_files(layer, get)
+        paths["vocabulary"] = paths.get("vocabulary") or get(layer.vocabulary)
+    name = Path(source).name if is_here else source
+    return Fetched(name, Sources(**paths), published, downloads)
+
+
+def _get_files(model: Published, get: Callable[..., Path]) -> list[Path]:
+    if len(model.files) > 1:
+        return [get(addresses) for addresses in model.files]
+    return [get(model.files[0], size=model.bytes, sha256=model.sha256)]
+
+
+def _bring_together(paths: list[Path], folder: Path) -> Path:
+    """Put files of one checkpoint into one folder; join the parts of an archive."""
+    if len(paths) == 1:
+        return paths[0]
+    folder.mkdir()
+    if not all(PART_NAME.fullmatch(path.name) for path in paths):
+        for path in paths:
+            (folder / path.name).symlink_to(path)
+        return folder
+    whole = folder / paths[0].stem
+    with whole.open("xb") as file:
+        for path in paths:
+            with path.open("rb") as part:
+                shutil.copyfileobj(part, file)
+    return whole
+
+
+def _download_from_hub(source: str) -> Path:
+    match = HUB_NAME.fullmatch(source)
+    if match is None:
+        raise ConversionError(f"{source}: expected a checkpoint, found no such file or folder.")
+    try:
+        return Path(huggingface_hub.snapshot_download(match[1], revision=match[2]))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise ConversionError(
+            f"{source}: expected a checkpoint, found no such file or folder, no published model of "
+            f"this name, nor a repository of it on the Hub: {reason[0]} "
+            f"{suggest_published(source)}"
+        ) from error
