@@ -67,7 +67,7 @@ def test_the_gradients_are_right() -> None:
 
 
 def test_padding_gets_no_gradient() -> None:
-    scores, labels, transitions, mask = make_inputs()
+    scores, labels, _, mask = make_inputs()
     scores.requires_grad_()
     crf = ConditionalRandomField(NUM_LABELS).double()
     crf(scores, labels, mask).sum().backward()
