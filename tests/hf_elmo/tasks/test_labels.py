@@ -31,7 +31,7 @@ def test_spans_are_read_from_a_scheme(scheme: Scheme) -> None:
 
 
 def test_an_inside_without_a_beginning_begins() -> None:
-    spans = find_spans("I-A I-B L-B O L-A I-A".split())
+    spans = find_spans(["I-A", "I-B", "L-B", "O", "L-A", "I-A"])
     assert spans == [Span("A", 0, 0), Span("B", 1, 2), Span("A", 4, 4), Span("A", 5, 5)]
 
 
