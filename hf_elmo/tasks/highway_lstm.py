@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import initialization
 
 
 class HighwayLstm(nn.Module):
@@ -35,11 +36,13 @@ class HighwayLstm(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw each gate's matrix orthonormal; biases are 0, that of the forget gate 1."""
+        size = self.hidden_size
         for linear in (self.input_linear, self.state_linear):
-            for block in linear.weight.split(self.hidden_size):
-                nn.init.orthogonal_(block)
-            nn.init.zeros_(linear.bias)
-        nn.init.ones_(self.state_linear.bias[self.hidden_size : 2 * self.hidden_size])
+            blocks = [nn.init.orthogonal_(torch.empty_like(x)) for x in linear.weight.split(size)]
+            initialization.copy_(linear.weight, torch.cat(blocks))
+        initialization.zeros_(self.input_linear.bias)
+        gates = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0]).repeat_interleave(size)
+        initialization.copy_(self.state_linear.bias, gates)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Run over each sentence's words.
