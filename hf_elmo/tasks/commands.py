@@ -51,14 +51,17 @@ def train(
     preset: Annotated[
         Literal["cpu", "paper"], typer.Option(help="Published sizes, or about half of them.")
     ] = "cpu",
-    elmo: Annotated[Place, typer.Option(help="Where the task reads ELMo.")] = "input",
+    elmo: Annotated[
+        Place | None, typer.Option(help="Where the task reads ELMo; else as the preset says.")
+    ] = None,
     mix_layers: Annotated[
-        Literal["all", "top", "words"], typer.Option(help="Layers of the biLM that are mixed.")
-    ] = "all",
+        Literal["all", "top", "words"] | None, typer.Option(help="Layers of the biLM to mix.")
+    ] = None,
     fixed_mix: Annotated[bool, typer.Option("--fixed-mix", help="Learn no mix.")] = False,
     layer_norm: Annotated[
-        Literal["none", "sentence", "batch"], typer.Option(help="Of each layer before its mix.")
-    ] = "none",
+        Literal["none", "sentence", "batch"] | None,
+        typer.Option(help="Of each layer before its mix."),
+    ] = None,
     mix_l2: Annotated[float | None, typer.Option(help="The paper's lambda.", min=0)] = None,
     elmo_dropout: Annotated[float | None, typer.Option(help="Of each mix.", min=0)] = None,
     train_bilm: Annotated[bool, typer.Option("--train-bilm", help="Train the biLM too.")] = False,
@@ -76,7 +79,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from a checkpoint.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it.")] = False,
 ) -> None:
-    """Train a model of a task: ner.
+    """Train a model of a task: squad, entailment, srl, coref, ner or sentiment.
 
     \b
     python -m hf_elmo train ner --train train.conll --dev dev.conll --output my-ner
@@ -89,26 +92,13 @@ def train(
     read = chosen.presets[preset].read or chosen.read
     examples, heldout = read(train), chosen.read(dev)
     static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)
-    mix = {
-        "mix_layers": mix_layers,
-        "train_mix": not fixed_mix,
-        "mix_layer_norm": layer_norm,
-        "freeze_bilm": not train_bilm,
-        **({} if mix_l2 is None else {"mix_l2": mix_l2}),
-    }
-    fields: dict[str, Any] = {"elmo": mix, "elmo_at": elmo}
-    if elmo_dropout is not None:
-        fields["elmo_dropout"] = elmo_dropout
+    mix = {"mix_layers": mix_layers, "mix_layer_norm": layer_norm, "mix_l2": mix_l2}
+    fields = _keep_set({"elmo_at": elmo, "elmo_dropout": elmo_dropout})
+    fields["elmo"] = _keep_set(mix) | {"train_mix": not fixed_mix, "freeze_bilm": not train_bilm}
     set_seed(seed)
     inputs = _make_model(chosen, preset, examples, model, static, fields, cache_bytes)
-    changes: dict[str, Any] = {
-        "num_epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-    }
-    recipe = replace(
-        chosen.presets[preset].recipe, **{k: v for k, v in changes.items() if v is not None}
-    )
+    changes = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    recipe = replace(chosen.presets[preset].recipe, **_keep_set(changes))
     arguments = make_arguments(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"
     )
@@ -117,9 +107,14 @@ def train(
     )
     inputs.fill([words for e in [*examples, *heldout] for words in chosen.texts(e)])
     trainer.train(resume_from_checkpoint=checkpoint)
-    scores = trainer.evaluate()
+    trainer.evaluate()
     trainer.save_model()
-    typer.echo(json.dumps(scores))
+    typer.echo(json.dumps(inputs.model.scores))
+
+
+def _keep_set(options: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what was not given, so that the preset's own holds."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _find_checkpoint(output: Path, resume: bool) -> str | None:

@@ -29,7 +29,6 @@ class ElmoTaskConfig(PreTrainedConfig):
     """
 
     sub_configs = {"elmo": ElmoConfig}  # noqa: RUF012 (transformers' own)
-    keys_to_ignore_at_inference: Any = ()
 
     elmo: ElmoConfig | dict[str, Any] | None = None
     elmo_at: Literal["input", "output", "both", "none"] = "input"

@@ -184,4 +184,4 @@ class WordInputs:
 
 def read_static_words(path: Path) -> list[str]:
     """Read the words of static vectors, as `WordInputs.save` writes them."""
-    return path.read_text("utf-8").split("\n")[:-1]
+    return path.read_bytes().decode("utf-8").split("\n")[:-1]

@@ -113,10 +113,10 @@ def test_each_number_of_a_gradient_is_bounded(
 def test_the_learning_rate_is_halved_without_a_better_score(
     make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
-    trainer = make_trainer(make_case, tmp_path, halves_rate=True, learning_rate=1e-9)
+    trainer = make_trainer(make_case, tmp_path, halves_rate=True, learning_rate=1e-6)
     trainer.train()
     rates = [e["learning_rate"] for e in trainer.state.log_history if "learning_rate" in e]
-    assert rates == [1e-9, 1e-9, 5e-10]
+    assert rates == [1e-6, 1e-6, 5e-7]
 
 
 def test_an_epoch_has_an_order_of_its_own_and_batches_of_like_length() -> None:
