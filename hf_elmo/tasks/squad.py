@@ -264,6 +264,7 @@ SQUAD = Task(
                 optimizer="adadelta",
                 learning_rate=1.0,
                 max_gradient_norm=None,
+                average=0.999,
             ),
             {
                 "hidden_size": 90,

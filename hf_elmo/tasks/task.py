@@ -27,6 +27,8 @@ class Recipe:
         learning_rate: At the start.
         max_gradient_norm: Bound of the norm of all gradients; None = none.
         max_gradient: Bound of each number of a gradient; None = none.
+        average: Decay of a moving average of the weights, which is then the model that is scored
+            and kept; None = no average.
         halves_rate: Whether the learning rate is halved after each epoch without a better score.
     """
 
@@ -37,6 +39,7 @@ class Recipe:
     learning_rate: float = 1e-3
     max_gradient_norm: float | None = 5.0
     max_gradient: float | None = None
+    average: float | None = None
     halves_rate: bool = False
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import Sampler
 from transformers import (
     EarlyStoppingCallback,
@@ -20,6 +22,7 @@ from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
 from .words import WordInputs
 
+TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
 
@@ -103,6 +106,11 @@ class TaskTrainer(Trainer):
         )
         if recipe.max_gradient is not None:
             _bound_gradients(model, recipe.max_gradient)
+        self._average: AveragedModel | None = None
+        if recipe.average is not None:
+            averaging = get_ema_multi_avg_fn(recipe.average)
+            self._average = AveragedModel(self.model, multi_avg_fn=averaging)
+            self.add_callback(_Averaging(self.model, self._average))
 
     def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         batch = self._task.make_batch(examples, self._inputs)
@@ -127,13 +135,13 @@ class TaskTrainer(Trainer):
         """Score the model on the examples to choose by; every process scores all of them."""
         predictions = predict(
             self._task,
-            self.model,
+            self._kept_model,
             self._inputs,
             self._dev,
             batch_size=self.args.per_device_eval_batch_size,
         )
         scores = self._task.score(self._dev, predictions)
-        self.model.scores = scores
+        self._kept_model.scores = scores
         metrics = {f"eval_{name}": score for name, score in scores.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
@@ -143,8 +151,42 @@ class TaskTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        self.model.save_pretrained(folder)
+        self._kept_model.save_pretrained(folder)
         self._inputs.save(folder)
+        if self._average is not None:
+            weights = {
+                name: weight.detach()
+                for name, weight in self.model.named_parameters()
+                if weight.requires_grad
+            }
+            save_file(weights, folder / TRAINED_NAME)
+
+    @property
+    def _kept_model(self) -> ElmoTaskModel:
+        """The model that is scored and saved: the average, if there is one."""
+        return self.model if self._average is None else cast(ElmoTaskModel, self._average.module)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self._average is not None:
+            self._kept_model.load_state_dict(self.model.state_dict())
+            self._average.n_averaged.fill_(1)  # else the next step's weights replace the average
+            weights = load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
+            self.model.load_state_dict(weights, strict=False)
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        self._average = None  # the best average is the model now
+
+
+class _Averaging(TrainerCallback):
+    """Update the average of the weights after each step."""
+
+    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
+        self._model, self._average = model, average
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._average.update_parameters(self._model)
 
 
 class LengthSampler(Sampler[int]):

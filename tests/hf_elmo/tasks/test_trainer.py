@@ -55,20 +55,39 @@ def make_trainer(
     )
 
 
+@pytest.mark.parametrize("average", [None, 0.9])
 def test_training_that_is_broken_off_ends_with_the_same_weights(
-    make_case: Callable[..., Any], tmp_path: Path
+    average: float | None, make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
-    whole = make_trainer(make_case, tmp_path / "whole")
+    whole = make_trainer(make_case, tmp_path / "whole", average=average)
     whole.train()
     with pytest.raises(KeyboardInterrupt):
-        make_trainer(make_case, tmp_path / "broken", Stop(2)).train()
-    again = make_trainer(make_case, tmp_path / "broken")
+        make_trainer(make_case, tmp_path / "broken", Stop(2), average=average).train()
+    again = make_trainer(make_case, tmp_path / "broken", average=average)
     again.train(resume_from_checkpoint=True)
     assert again.state.log_history[-1]["epoch"] == 3
     names = ["eval_f1", "loss"]
     for entry, other in zip(whole.state.log_history, again.state.log_history, strict=True):
         assert [entry.get(name) for name in names] == [other.get(name) for name in names]
     assert_close(dict(again.model.state_dict()), dict(whole.model.state_dict()), rtol=0, atol=0)
+
+
+def test_the_average_of_the_weights_is_what_is_kept(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Note(TrainerCallback):
+        def on_step_end(self, *_: Any, model: Any, **__: Any) -> None:
+            seen.append(model.crf.transitions.detach().clone())
+
+    trainer = make_trainer(make_case, tmp_path, Note(), num_epochs=1, average=0.9)
+    trainer.train()
+    expected = seen[0]
+    for weights in seen[1:]:
+        expected = 0.9 * expected + 0.1 * weights
+    assert len(seen) > 2
+    assert_close(trainer.model.crf.transitions, expected)
 
 
 def test_the_best_model_is_kept(make_case: Callable[..., Any], tmp_path: Path) -> None:
