@@ -8,6 +8,7 @@ from transformers.utils import logging
 from .corpus.commands import embed
 from .language_model.commands import evaluate, score, substitutes, vocab
 from .pretraining.commands import pretrain
+from .tasks.commands import add_commands
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -19,6 +20,7 @@ def main() -> None:
 
 for command in (embed, vocab, pretrain, evaluate, score, substitutes):
     app.command()(command)
+add_commands(app)
 
 if __name__ == "__main__":
     if not sys.stderr.isatty():

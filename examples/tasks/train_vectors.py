@@ -1,0 +1,50 @@
+"""Train static vectors (word2vec's skip-gram) on the biLM's own text, for the twin without ELMo.
+
+pip install gensim
+python examples/tasks/train_vectors.py 'text/*.txt.gz' vectors.bin
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from gensim.models import Word2Vec
+
+from hf_elmo.corpus.sentences import read_files
+
+
+class Sentences:
+    """Sentences of files, to be iterated over as often as gensim likes."""
+
+    def __init__(self, patterns: list[str]) -> None:
+        self.read = read_files(patterns)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self.read(None)
+
+
+def main(
+    files: Annotated[list[str], typer.Argument(help="Text: one tokenised sentence a line.")],
+    output: Annotated[Path, typer.Argument(help="word2vec's binary file, .bin.")],
+    size: Annotated[int, typer.Option(min=1)] = 100,
+    min_count: Annotated[int, typer.Option(help="Of a word in the text.", min=1)] = 5,
+    epochs: Annotated[int, typer.Option(min=1)] = 5,
+    workers: Annotated[int, typer.Option(help="Threads; with one, runs are alike.", min=1)] = 2,
+) -> None:
+    """Train the vectors and write them."""
+    model = Word2Vec(
+        Sentences(files),
+        vector_size=size,
+        min_count=min_count,
+        epochs=epochs,
+        workers=workers,
+        sg=1,
+        seed=1,
+    )
+    model.wv.save_word2vec_format(str(output), binary=True)
+    print(f"{len(model.wv):,} vectors of {size} numbers in {output}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,51 @@
+"""The six systems by which ELMo was shown (Peters et al. 2018), and the bricks they share.
+
+Bricks take `(batch, tokens, width)` and a mask, True at a row's words, which stand first in it:
+padding is on the right. A row's result depends neither on its padding nor on the rest of the batch.
+"""
+
+from transformers import (
+    AutoConfig,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
+
+from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+from .coref import ElmoCorefConfig, ElmoForCoref
+from .entailment import ElmoEntailmentConfig, ElmoForEntailment
+from .ner import ElmoForNer, ElmoNerConfig
+from .registry import TASKS, load_task_model
+from .sentiment import ElmoForSentiment, ElmoSentimentConfig
+from .squad import ElmoForSquad, ElmoSquadConfig
+from .srl import ElmoForSrl, ElmoSrlConfig
+
+__all__ = [
+    "TASKS",
+    "ElmoCorefConfig",
+    "ElmoEntailmentConfig",
+    "ElmoForCoref",
+    "ElmoForEntailment",
+    "ElmoForNer",
+    "ElmoForSentiment",
+    "ElmoForSquad",
+    "ElmoForSrl",
+    "ElmoNerConfig",
+    "ElmoSentimentConfig",
+    "ElmoSquadConfig",
+    "ElmoSrlConfig",
+    "load_task_model",
+]
+
+for _task in TASKS.values():
+    _config = _task.model.config_class
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    AutoTokenizer.register(_config, tokenizer_class=ElmoTokenizer, exist_ok=True)
+
+AutoModelForTokenClassification.register(ElmoNerConfig, ElmoForNer, exist_ok=True)
+AutoModelForTokenClassification.register(ElmoSrlConfig, ElmoForSrl, exist_ok=True)
+AutoModelForSequenceClassification.register(ElmoSentimentConfig, ElmoForSentiment, exist_ok=True)
+AutoModelForSequenceClassification.register(ElmoEntailmentConfig, ElmoForEntailment, exist_ok=True)
+AutoModelForQuestionAnswering.register(ElmoSquadConfig, ElmoForSquad, exist_ok=True)

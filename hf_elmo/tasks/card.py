@@ -1,0 +1,85 @@
+"""The model card of a task model."""
+
+from collections.abc import Mapping
+
+from huggingface_hub import ModelCardData
+
+from .configuration import ElmoTaskConfig
+
+# Of each model type: what it does, in the Hub's words where it has them, and in ours.
+PURPOSES = {
+    "elmo-ner": ("token-classification", "finds named entities: a biLSTM and a CRF"),
+    "elmo-sentiment": (
+        "text-classification",
+        "tells the sentiment of sentences: a biattentive classification network",
+    ),
+    "elmo-entailment": (
+        "text-classification",
+        "tells whether a sentence follows from another: ESIM",
+    ),
+    "elmo-srl": (
+        "token-classification",
+        "finds who did what to whom: an interleaved highway biLSTM",
+    ),
+    "elmo-squad": (
+        "question-answering",
+        "finds answers in a text: bidirectional attention flow and self-attention",
+    ),
+    "elmo-coref": ("token-classification", "finds mentions of the same: end-to-end spans"),
+}
+
+CARD = """\
+---
+{metadata}
+---
+
+# {name}
+
+{architecture} {purpose}. It is one of the six systems by which ELMo was shown (Peters et al.
+2018), with ELMo at: {elmo_at}.
+
+## Use
+
+With `pip install spacy-elmo`:
+
+```
+python -m hf_elmo predict {name} INPUT OUTPUT
+```
+
+and in Python:
+
+```python
+from hf_elmo.tasks import {architecture}
+
+model = {architecture}.from_pretrained("{name}")
+```
+
+## Scores
+
+{scores}
+"""
+
+
+def make_task_card(config: ElmoTaskConfig, name: str, scores: Mapping[str, float]) -> str:
+    """Describe a task model, for the `README.md` beside its weights.
+
+    Args:
+        config: Its configuration.
+        name: What users pass to `from_pretrained`.
+        scores: Name and value of each score on the examples the model was chosen by.
+
+    Returns:
+        Markdown, with metadata in front.
+    """
+    tag, purpose = PURPOSES[config.model_type]
+    metadata = ModelCardData(library_name="transformers", pipeline_tag=tag, tags=["elmo"])
+    rows = [f"| {name} | {score:.4f} |" for name, score in scores.items()]
+    table = ["On the examples by which it was chosen:", "", "| score | value |", "|---|---|", *rows]
+    return CARD.format(
+        metadata=metadata.to_yaml(),
+        name=name,
+        architecture=(config.architectures or ["The model"])[0],
+        purpose=purpose,
+        elmo_at=config.elmo_at,
+        scores="\n".join(table) if rows else "Not recorded.",
+    )

@@ -1,0 +1,188 @@
+"""The commands `train`, `test` and `predict` of `python -m hf_elmo`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from transformers import AutoTokenizer, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.command_errors import report_errors
+from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
+from hf_elmo.modeling_elmo import ElmoModel
+
+from .modeling import load_bilm
+from .registry import TASKS, load_task_model
+from .task import Task
+from .task import predict as predict_examples
+from .trainer import TaskTrainer, make_arguments
+from .words import StaticVectors, WordInputs, read_vectors
+
+Place = Literal["input", "output", "both", "none"]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands of tasks to an application."""
+    app.command()(train)
+    app.command("test")(score_model)
+    app.command()(predict)
+
+
+def _find_task(name: str) -> Task:
+    if name not in TASKS:
+        raise ValueError(f"Expected a task ({', '.join(TASKS)}), got {name!r}.")
+    return TASKS[name]
+
+
+@report_errors
+def train(
+    task: Annotated[str, typer.Argument(metavar="TASK", help=f"{', '.join(TASKS)}.")],
+    train: Annotated[Path, typer.Option(help="Examples to train on.")],
+    dev: Annotated[Path, typer.Option(help="Examples to choose the best model by.")],
+    output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
+    model: Annotated[str, typer.Option(help="The biLM: a folder or a name on the Hub.")] = (
+        BUNDLED_NAME
+    ),
+    preset: Annotated[
+        Literal["cpu", "paper"], typer.Option(help="Published sizes, or about half of them.")
+    ] = "cpu",
+    elmo: Annotated[
+        Place | None, typer.Option(help="Where the task reads ELMo; else as the preset says.")
+    ] = None,
+    mix_layers: Annotated[
+        Literal["all", "top", "words"] | None, typer.Option(help="Layers of the biLM to mix.")
+    ] = None,
+    fixed_mix: Annotated[bool, typer.Option("--fixed-mix", help="Learn no mix.")] = False,
+    layer_norm: Annotated[
+        Literal["none", "sentence", "batch"] | None,
+        typer.Option(help="Of each layer before its mix."),
+    ] = None,
+    mix_l2: Annotated[float | None, typer.Option(help="The paper's lambda.", min=0)] = None,
+    elmo_dropout: Annotated[float | None, typer.Option(help="Of each mix.", min=0)] = None,
+    train_bilm: Annotated[bool, typer.Option("--train-bilm", help="Train the biLM too.")] = False,
+    vectors: Annotated[
+        Path | None, typer.Option(help="Static vectors beside it: word2vec's text, or .bin.")
+    ] = None,
+    max_vectors: Annotated[int | None, typer.Option(help="Vectors to read.", min=1)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples of a step.", min=1)] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="At the start.", min=0)] = None,
+    seed: Annotated[int, typer.Option(help="Of all chance.")] = 1,
+    cache_bytes: Annotated[
+        int, typer.Option(help="Bound of the biLM's layers in memory.", min=0)
+    ] = DEFAULT_BYTES,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from a checkpoint.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it.")] = False,
+) -> None:
+    """Train a model of a task: squad, entailment, srl, coref, ner or sentiment.
+
+    \b
+    python -m hf_elmo train ner --train train.conll --dev dev.conll --output my-ner
+
+    The best model by the task's score on DEV is kept. The biLM runs once over the text; its layers
+    are kept in memory.
+    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    chosen = _find_task(task)
+    checkpoint = _find_checkpoint(output, resume)
+    read = chosen.presets[preset].read or chosen.read
+    examples, heldout = read(train), chosen.read(dev)
+    static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)
+    mix = {"mix_layers": mix_layers, "mix_layer_norm": layer_norm, "mix_l2": mix_l2}
+    fields = _keep_set({"elmo_at": elmo, "elmo_dropout": elmo_dropout})
+    fields["elmo"] = _keep_set(mix) | {"train_mix": not fixed_mix, "freeze_bilm": not train_bilm}
+    set_seed(seed)
+    inputs = _make_model(chosen, preset, examples, model, static, fields, cache_bytes)
+    changes = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    recipe = replace(chosen.presets[preset].recipe, **_keep_set(changes))
+    arguments = make_arguments(
+        chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"
+    )
+    trainer = TaskTrainer(
+        chosen, inputs.model, arguments, recipe=recipe, inputs=inputs, train=examples, dev=heldout
+    )
+    inputs.fill([words for e in [*examples, *heldout] for words in chosen.texts(e)])
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.evaluate()
+    trainer.save_model()
+    typer.echo(json.dumps(inputs.model.scores))
+
+
+def _keep_set(options: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what was not given, so that the preset's own holds."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _find_checkpoint(output: Path, resume: bool) -> str | None:
+    """Find the checkpoint to go on from; refuse to write over another training."""
+    checkpoint = get_last_checkpoint(str(output)) if output.is_dir() else None
+    if resume and checkpoint is None:
+        raise ValueError(f"Expected a checkpoint in {output} to go on from, found none.")
+    if checkpoint is not None and not resume:
+        raise ValueError(
+            f"{output} holds checkpoints of a training. Go on with --resume, or name another."
+        )
+    return checkpoint
+
+
+def _make_model(
+    task: Task,
+    preset: str,
+    examples: Sequence[Any],
+    name: str,
+    static: StaticVectors | None,
+    fields: dict[str, Any],
+    cache_bytes: int,
+) -> WordInputs:
+    """Make a new model, and what makes its inputs."""
+    folder = resolve_name(name)
+    bilm = ElmoModel.from_pretrained(folder)
+    if static is not None:
+        fields["static_vocab_size"] = 1 + len(static.words)
+        fields["static_size"] = static.table.shape[1]
+    model = task.model(task.make_config(preset, examples, bilm.config, **fields))
+    load_bilm(model, bilm)
+    if static is not None:
+        with torch.no_grad():
+            model.static_vectors.weight[1:] = static.table
+    words = [] if static is None else static.words
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return WordInputs(model, tokenizer, static_words=words, cache=LayerCache(cache_bytes))
+
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A trained model: a folder or a name on the Hub.")
+]
+
+
+@report_errors
+def score_model(
+    model: ModelArgument,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Examples with gold labels.")],
+    batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
+) -> None:
+    """Score a trained model on examples, in the format it was trained from."""
+    task, loaded, inputs = load_task_model(model)
+    examples = task.read(data)
+    found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
+    typer.echo(json.dumps(task.score(examples, found)))
+
+
+@report_errors
+def predict(
+    model: ModelArgument,
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Examples; labels unread.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
+    batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
+) -> None:
+    """Write what a trained model finds, an example a line, as JSON."""
+    task, loaded, inputs = load_task_model(model)
+    examples = task.read(source)
+    found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
+    lines = (task.to_json(example, one) for example, one in zip(examples, found, strict=True))
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    output.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,113 @@
+"""What the configurations of all task models share: the biLM, and what a word comes in by."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from hf_elmo.configuration_elmo import ElmoConfig
+
+
+@strict
+class ElmoTaskConfig(PreTrainedConfig):
+    """Describe a task model: its biLM, and how words come in.
+
+    Args:
+        elmo: The biLM; how its layers are mixed (which of them, learned or not, layer norm, the
+            paper's lambda), and whether it is frozen, are set there.
+        elmo_at: Where ELMo is read: with the words' other vectors (`input`), beside the output of
+            the task's encoder (`output`), at both with a mix each, or not at all.
+        elmo_dropout: Probability for a mix, in training only.
+        static_vocab_size: Rows of the table of static vectors, the row 0 for all other words
+            included; 0 = there are none.
+        static_size: Width of a static vector.
+        trains_static: Whether static vectors are trained.
+        char_size: Width of a character's vector; 0 = the task reads no characters of its own.
+        char_filter_width: Characters that a filter sees.
+        num_char_filters: Filters over the characters of a word.
+        max_chars: Characters of a word that are read, its start and end marks included.
+    """
+
+    sub_configs = {"elmo": ElmoConfig}  # noqa: RUF012 (transformers' own)
+
+    elmo: ElmoConfig | dict[str, Any] | None = None
+    elmo_at: Literal["input", "output", "both", "none"] = "input"
+    elmo_dropout: float = 0.0
+    static_vocab_size: int = 0
+    static_size: int = 0
+    trains_static: bool = False
+    char_size: int = 0
+    char_filter_width: int = 3
+    num_char_filters: int = 0
+    max_chars: int = 20
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.elmo is None:
+            self.elmo = ElmoConfig()
+        elif isinstance(self.elmo, dict):
+            self.elmo = ElmoConfig(**self.elmo)
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # transformers' own
+
+    @property
+    def bilm(self) -> ElmoConfig:
+        """The biLM's configuration."""
+        if not isinstance(self.elmo, ElmoConfig):
+            raise TypeError(f"Expected an ElmoConfig, got {type(self.elmo).__name__}.")
+        return self.elmo
+
+    @property
+    def freeze_bilm(self) -> bool:
+        """Whether the biLM's weights are left untrained."""
+        return self.bilm.freeze_bilm
+
+    @property
+    def num_mixes(self) -> int:
+        """Mixes of the biLM's layers: one for each place where ELMo is read."""
+        return {"none": 0, "input": 1, "output": 1, "both": 2}[self.elmo_at]
+
+    @property
+    def input_size(self) -> int:
+        """Width of a word as the task's encoder reads it."""
+        return self.static_size + self.num_char_filters + self._size_at("input")
+
+    @property
+    def elmo_output_size(self) -> int:
+        """What ELMo adds to the width of the task's encoder's output."""
+        return self._size_at("output")
+
+    @property
+    def label_names(self) -> list[str]:
+        """Labels in the order of their rows."""
+        return [name for _, name in sorted((self.id2label or {}).items())]
+
+    @property
+    def label_rows(self) -> dict[str, int]:
+        """The row of each label."""
+        return {name: row for row, name in enumerate(self.label_names)}
+
+    def _size_at(self, place: str) -> int:
+        return int(self.bilm.hidden_size or 0) if self.elmo_at in (place, "both") else 0
+
+    def validate_words(self) -> None:
+        """Check that words come in by something, and that each of it has a width."""
+        for name, size in (("static_vocab_size", "static_size"), ("char_size", "num_char_filters")):
+            if (getattr(self, name) > 0) != (getattr(self, size) > 0):
+                raise ValueError(
+                    f"Expected {name} and {size} both 0 or both above 0, got "
+                    f"{getattr(self, name)} and {getattr(self, size)}."
+                )
+        if self.input_size == 0:
+            raise ValueError(
+                "Expected words to come in by ELMo, by static vectors or by characters; there is "
+                "none of them at the input."
+            )
+        if self.char_size and not self.bilm.char_embedding_size:
+            raise ValueError(
+                "Expected a biLM that reads characters, since the task does: they share a "
+                "tokenizer. Set char_size and num_char_filters to 0."
+            )
+        if not 0 < self.char_filter_width <= self.max_chars:
+            raise ValueError(
+                f"Expected char_filter_width from 1 to max_chars {self.max_chars}, got "
+                f"{self.char_filter_width}."
+            )

@@ -1,0 +1,336 @@
+"""Coreference: end-to-end spans (Lee et al. 2017; Peters et al. 2018)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers.utils.generic import ModelOutput, can_return_tuple
+
+from .configuration import ElmoTaskConfig
+from .dropout import VariationalDropout
+from .modeling import ElmoTaskModel
+from .readers import Document, read_documents
+from .recurrent import run_packed
+from .scores import score_clusters
+from .spans import SpanEncoder, list_spans, prune_spans
+from .task import Preset, Recipe, Task
+
+NUM_DISTANCES = 10
+SPANS_AT_ONCE = 128  # of which pairs are scored at a time
+
+
+@strict
+class ElmoCorefConfig(ElmoTaskConfig):
+    """Describe a resolver of coreference.
+
+    Args:
+        lstm_size: Width of a direction of the biLSTM, which runs over each sentence.
+        hidden_size: Width of the two hidden layers of both scorers.
+        feature_size: Width of the vectors of a span's width and of a pair's distance.
+        max_span_width: Words of the longest mention.
+        spans_per_word: Spans that are kept, for each word of a document.
+        max_antecedents: Kept spans before a span that are compared with it.
+        max_training_sentences: Sentences of a document that a step of training reads.
+        word_dropout: Probability for the words.
+        dropout: Probability for the biLSTM's output, one mask a sentence, and in the scorers.
+    """
+
+    model_type = "elmo-coref"
+
+    lstm_size: int = 100
+    hidden_size: int = 75
+    feature_size: int = 20
+    max_span_width: int = 10
+    spans_per_word: float = 0.4
+    max_antecedents: int = 50
+    max_training_sentences: int = 50
+    word_dropout: float = 0.5
+    dropout: float = 0.2
+
+
+@dataclass
+class ElmoCorefOutput(ModelOutput):
+    """What `ElmoForCoref` returns of one document.
+
+    Attributes:
+        loss: The negative marginal log-likelihood of right antecedents, where mentions were given.
+        starts: First word of each kept span, shape `(spans,)`, in the document's order.
+        ends: Last word of each kept span, shape `(spans,)`.
+        logits: Scores of a span's antecedents, shape `(spans, 1 + antecedents)`: that it has none,
+            always 0; of the span before it, of the one before that, and so on; -inf = no span.
+    """
+
+    loss: Tensor | None = None
+    starts: Tensor | None = None
+    ends: Tensor | None = None
+    logits: Tensor | None = None
+
+
+class ElmoForCoref(ElmoTaskModel):
+    """Find which spans of a document speak of the same; a document at a time."""
+
+    config: ElmoCorefConfig
+    config_class = ElmoCorefConfig
+
+    def __init__(self, config: ElmoCorefConfig) -> None:
+        super().__init__(config)
+        size = config.hidden_size
+        self.encoder = nn.LSTM(
+            config.input_size, config.lstm_size, batch_first=True, bidirectional=True
+        )
+        self.context_dropout = VariationalDropout(config.dropout)
+        context_size = 2 * config.lstm_size + config.elmo_output_size
+        self.spans = SpanEncoder(
+            context_size, config.input_size, config.max_span_width, config.feature_size
+        )
+        self.distances = nn.Embedding(NUM_DISTANCES, config.feature_size)
+        span_size = self.spans.output_size
+        self.mention_input = nn.Linear(span_size, size)
+        self.mention_output = self._make_output(size)
+        self.span_input = nn.Linear(span_size, size)
+        self.antecedent_input = nn.Linear(span_size, size, bias=False)
+        self.product_input = nn.Linear(span_size, size, bias=False)
+        self.distance_input = nn.Linear(config.feature_size, size, bias=False)
+        self.pair_output = self._make_output(size)
+        self.post_init()
+
+    def _make_output(self, size: int) -> nn.Sequential:
+        """Make a scorer's layers after the first product."""
+        dropout = self.config.dropout
+        return nn.Sequential(
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(size, size),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(size, 1),
+        )
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        elmo_layers: Tensor | None = None,
+        static_ids: Tensor | None = None,
+        mentions: Tensor | None = None,
+        **kwargs: Any,
+    ) -> ElmoCorefOutput:
+        """Score the antecedents of the spans of a document.
+
+        In training, a long document is cut to `max_training_sentences`, from a random one on.
+
+        Args:
+            input_ids: As for `ElmoTaskModel.read_words`, as are the next four, but for a second
+                axis of sentences.
+            attention_mask: 1 at words, shape `(1, sentences, tokens)`.
+            word_input_ids: Rows of the biLM's lexicon.
+            elmo_layers: The biLM's layers.
+            static_ids: Rows of the static vectors.
+            mentions: First word, last word and cluster of each right mention, counted over the
+                document, shape `(1, mentions, 3)`.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            The kept spans and the scores of their antecedents.
+
+        Raises:
+            ValueError: If there are several documents.
+        """
+        if attention_mask is None or len(attention_mask) != 1:
+            raise ValueError("Expected one document, an attention_mask of (1, sentences, tokens).")
+        inputs = [attention_mask, input_ids, word_input_ids, elmo_layers, static_ids]
+        num_sentences = attention_mask.shape[1]
+        most = self.config.max_training_sentences
+        if self.training and num_sentences > most:
+            first = int(torch.randint(num_sentences - most + 1, ()))
+            num_before = attention_mask[0, :first].sum()
+            inputs = [None if x is None else x[:, first : first + most] for x in inputs]
+            if mentions is not None:
+                mentions = mentions - num_before * mentions.new_tensor([1, 1, 0])
+        words = self.read_texts(*inputs)
+        x = F.dropout(words.input, self.config.word_dropout, self.training)
+        h = self.context_dropout(run_packed(self.encoder, x, words.mask))
+        context = torch.cat([h, words.output], dim=-1)[words.mask]  # (tokens, context_size)
+        sentences = words.mask.nonzero()[:, 0]
+        starts, ends, mention_scores = self._choose_spans(context, x[words.mask], sentences)
+        spans = self.spans(context, x[words.mask], starts, ends)
+        logits = self._score_antecedents(spans, mention_scores)
+        loss = None
+        if mentions is not None:
+            clusters = find_clusters(starts, ends, mentions[0])
+            loss = compute_loss(logits, clusters) + self.penalty()
+        return ElmoCorefOutput(loss=loss, starts=starts, ends=ends, logits=logits)
+
+    def _choose_spans(
+        self, context: Tensor, words: Tensor, sentences: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Score all spans as mentions; return first words, last words and scores of the best."""
+        starts, ends = list_spans(sentences, self.config.max_span_width)
+        hidden = self.spans.project_all(context, words, self.mention_input)
+        scores = self.mention_output(hidden[starts, ends - starts]).squeeze(1)
+        num_kept = max(1, int(self.config.spans_per_word * len(sentences)))
+        kept = prune_spans(starts, ends, scores.detach(), num_kept)
+        return starts[kept], ends[kept], scores[kept]
+
+    def _score_antecedents(self, spans: Tensor, mention_scores: Tensor) -> Tensor:
+        """Score pairs: `s(i, j) = m_i + m_j + w.f([g_i; g_j; g_i * g_j; distance])`.
+
+        The first layer of f is a sum of four products, of which only that of `g_i * g_j` must be
+        computed for each pair.
+        """
+        count = min(self.config.max_antecedents, max(len(spans) - 1, 0))
+        steps = torch.arange(1, count + 1, device=spans.device)
+        distances = self.distance_input(self.distances(bucket_distances(steps)))
+        one, other = self.span_input(spans), self.antecedent_input(spans)
+        rows = []
+        for first in range(0, len(spans), SPANS_AT_ONCE):
+            places = torch.arange(
+                first, min(first + SPANS_AT_ONCE, len(spans)), device=steps.device
+            )
+            before = places[:, None] - steps  # (spans, antecedents)
+            j = before.clamp(min=0)
+            hidden = self.product_input(spans[places][:, None] * spans[j])
+            hidden = hidden + one[places][:, None] + other[j] + distances
+            scores = self.pair_output(hidden).squeeze(2)
+            scores = scores + mention_scores[places][:, None] + mention_scores[j]
+            rows.append(scores.masked_fill(before < 0, -torch.inf))
+        return F.pad(torch.cat(rows), (1, 0)) if rows else spans.new_zeros(0, 1)
+
+    def predict(self, **inputs: Tensor) -> list[list[list[tuple[int, int]]]]:
+        """Find the clusters of a document; inputs as of `forward`, without mentions.
+
+        Returns:
+            One document's clusters: of each mention its first and its last word, counted over the
+            document.
+        """
+        out = self(**inputs)
+        best = out.logits.argmax(dim=1).tolist()
+        mentions = list(zip(out.starts.tolist(), out.ends.tolist(), strict=True))
+        return [link_mentions(mentions, best)]
+
+
+def bucket_distances(steps: Tensor) -> Tensor:
+    """Put distances in ten buckets: 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more."""
+    large = (steps.clamp(min=1).float().log2().floor().long() + 3).clamp(max=NUM_DISTANCES - 1)
+    return large.where(steps > 4, steps)
+
+
+def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
+    """Find the cluster of each span, -1 if it is no mention.
+
+    Args:
+        starts: First word of each span, shape `(spans,)`.
+        ends: Last word of each span, shape `(spans,)`.
+        mentions: First word, last word and cluster of each mention, shape `(mentions, 3)`.
+
+    Returns:
+        Shape `(spans,)`.
+    """
+    clusters = {(start, end): cluster for start, end, cluster in mentions.tolist()}
+    pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+    return torch.tensor([clusters.get(pair, -1) for pair in pairs], device=starts.device).long()
+
+
+def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
+    """Compute `-sum_i log sum_j p_i(j)` over the right antecedents j of each span i.
+
+    A span that has none among its antecedents, or is no mention, has the dummy as its right one.
+
+    Args:
+        logits: As of `ElmoCorefOutput`.
+        clusters: Cluster of each span, -1 = no mention, shape `(spans,)`.
+
+    Returns:
+        A number, summed over the spans.
+    """
+    before = torch.arange(len(clusters), device=clusters.device)[:, None] - torch.arange(
+        1, logits.shape[1], device=clusters.device
+    )
+    is_right = (clusters[before.clamp(min=0)] == clusters[:, None]) & (before >= 0)
+    is_right &= clusters[:, None] >= 0
+    is_right = torch.cat([~is_right.any(dim=1, keepdim=True), is_right], dim=1)
+    right = logits.masked_fill(~is_right, -torch.inf).logsumexp(dim=1)
+    return (logits.logsumexp(dim=1) - right).sum()
+
+
+def link_mentions(
+    mentions: Sequence[tuple[int, int]], best: Sequence[int]
+) -> list[list[tuple[int, int]]]:
+    """Put mentions together that are linked.
+
+    Args:
+        mentions: Spans in the document's order.
+        best: For each, how many spans before it its antecedent is; 0 = it has none.
+
+    Returns:
+        The clusters, in the order of their first mentions.
+    """
+    clusters: list[list[tuple[int, int]]] = []
+    of_span: dict[int, list[tuple[int, int]]] = {}
+    for row, back in enumerate(best):
+        if not back:
+            continue
+        if row - back not in of_span:
+            of_span[row - back] = [mentions[row - back]]
+            clusters.append(of_span[row - back])
+        of_span[row] = of_span[row - back]
+        of_span[row].append(mentions[row])
+    return clusters
+
+
+def _label(examples: Sequence[Document], config: ElmoCorefConfig) -> dict[str, Tensor]:
+    rows = [
+        [start, end, number]
+        for number, cluster in enumerate(examples[0].clusters)
+        for start, end in cluster
+    ]
+    return {"mentions": torch.tensor(rows, dtype=torch.long).view(1, -1, 3)}
+
+
+COREF = Task(
+    name="coref",
+    model=ElmoForCoref,
+    presets={
+        "paper": Preset(
+            Recipe(batch_size=1, num_epochs=150, patience=10),
+            {
+                "lstm_size": 200,
+                "hidden_size": 150,
+                "max_antecedents": 100,
+                "char_size": 16,
+                "char_filter_width": 5,
+                "num_char_filters": 100,
+            },
+        ),
+        "cpu": Preset(
+            Recipe(batch_size=1, num_epochs=15, patience=4),
+            {
+                "lstm_size": 100,
+                "hidden_size": 75,
+                "max_antecedents": 50,
+                "char_size": 16,
+                "char_filter_width": 5,
+                "num_char_filters": 50,
+            },
+        ),
+    },
+    metric="conll",
+    read=read_documents,
+    texts=lambda example: example.sentences,
+    describe=lambda examples: {},
+    label=_label,
+    score=lambda examples, found: score_clusters([e.clusters for e in examples], found),
+    to_json=lambda example, found: {
+        "name": example.name,
+        "sentences": example.sentences,
+        "clusters": found,
+    },
+    has_texts=True,
+    is_alone=True,
+)

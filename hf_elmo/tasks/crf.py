@@ -1,0 +1,122 @@
+"""A linear-chain conditional random field, and the best path under hard constraints."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Constraints(NamedTuple):
+    """Which labels may stand where, for decoding.
+
+    Attributes:
+        starts: Whether a sentence may begin with a label, shape `(labels,)`.
+        transitions: Whether the column's label may follow the row's, shape `(labels, labels)`.
+        ends: Whether a sentence may end with a label, shape `(labels,)`.
+    """
+
+    starts: Tensor
+    transitions: Tensor
+    ends: Tensor
+
+
+class ConditionalRandomField(nn.Module):
+    """Score whole sequences of labels (Lafferty et al. 2001; Lample et al. 2016).
+
+    `log p(y | x) = s(x, y) - log sum_y' exp s(x, y')`, where
+    `s(x, y) = sum_t scores[t, y_t] + sum_t transitions[y_t, y_t+1]`. There are no scores of starts
+    and ends, as in the paper's tagger.
+
+    Args:
+        num_labels: Labels of a token.
+    """
+
+    def __init__(self, num_labels: int) -> None:
+        super().__init__()
+        self.transitions = nn.Parameter(torch.empty(num_labels, num_labels))
+        nn.init.xavier_normal_(self.transitions)
+
+    def forward(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+        """Compute the log-likelihood of each sentence's labels.
+
+        Args:
+            scores: Score of each label of each token, shape `(batch, tokens, labels)`.
+            labels: The right ones, shape `(batch, tokens)`; what stands at padding is not read.
+            mask: True at words, shape `(batch, tokens)`.
+
+        Returns:
+            Shape `(batch,)`; 0 for a sentence without words.
+        """
+        path = score_path(scores, labels, self.transitions, mask)
+        return path - sum_paths(scores, self.transitions, mask)
+
+
+def score_path(scores: Tensor, labels: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
+    """Add up the scores of one sequence of labels, shape `(batch,)`; arguments as of the CRF."""
+    labels = labels.masked_fill(~mask, 0)
+    at_tokens = scores.gather(2, labels[..., None]).squeeze(2)
+    between = transitions[labels[:, :-1], labels[:, 1:]]  # (batch, tokens - 1)
+    zero = scores.new_zeros(())
+    return at_tokens.where(mask, zero).sum(dim=1) + between.where(mask[:, 1:], zero).sum(dim=1)
+
+
+def sum_paths(scores: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
+    """Compute `log sum exp` of the scores of all sequences of labels (the forward algorithm).
+
+    Args:
+        scores: Shape `(batch, tokens, labels)`.
+        transitions: Shape `(labels, labels)`, from the row's label to the column's.
+        mask: True at words, shape `(batch, tokens)`.
+
+    Returns:
+        Shape `(batch,)`; 0 for a sentence without words.
+    """
+    if not mask.shape[1]:
+        return scores.new_zeros(len(scores))
+    sums = scores[:, 0]  # (batch, labels): over all paths that end in a label
+    for step in range(1, scores.shape[1]):
+        longer = (sums[:, :, None] + transitions).logsumexp(dim=1) + scores[:, step]
+        sums = longer.where(mask[:, step, None], sums)
+    return sums.logsumexp(dim=1).where(mask[:, 0], scores.new_zeros(()))
+
+
+@torch.no_grad()
+def find_best_paths(
+    scores: Tensor, mask: Tensor, *, transitions: Tensor, constraints: Constraints | None = None
+) -> list[list[int]]:
+    """Find the best labels of each sentence (Viterbi 1967), the first of equals.
+
+    Args:
+        scores: Shape `(batch, tokens, labels)`.
+        mask: True at words, shape `(batch, tokens)`.
+        transitions: Shape `(labels, labels)`, from the row's label to the column's.
+        constraints: What may stand where; None = anything.
+
+    Returns:
+        The labels of each sentence's words.
+    """
+    lengths = mask.sum(dim=1).tolist()
+    if not mask.shape[1]:
+        return [[] for _ in lengths]
+    best = scores[:, 0]
+    ends = scores.new_zeros(scores.shape[2])
+    if constraints is not None:
+        best = best.masked_fill(~constraints.starts, -torch.inf)
+        transitions = transitions.masked_fill(~constraints.transitions, -torch.inf)
+        ends = ends.masked_fill(~constraints.ends, -torch.inf)
+    pointers = []  # for each later step, the best label before each label
+    for step in range(1, scores.shape[1]):
+        longer, pointer = (best[:, :, None] + transitions).max(dim=1)
+        best = (longer + scores[:, step]).where(mask[:, step, None], best)
+        pointers.append(pointer)
+    last = (best + ends).argmax(dim=1).tolist()
+    back = torch.stack(pointers, dim=1).tolist() if pointers else [[] for _ in lengths]
+    return [_follow(back[row], last[row], length) for row, length in enumerate(lengths)]
+
+
+def _follow(pointers: list[list[int]], last: int, length: int) -> list[int]:
+    """Walk from a sentence's last label to its first."""
+    path = [last][:length]
+    for step in reversed(range(length - 1)):
+        path.append(pointers[step][path[-1]])
+    return path[::-1]

@@ -1,0 +1,114 @@
+"""LSTM layers with highways, of which every second runs from the end (He et al. 2017)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import initialization
+
+
+class HighwayLstm(nn.Module):
+    """One direction of an LSTM with a highway gate (Zhang et al. 2016; He et al. 2017).
+
+    With `[i f o r g] = W x_t + U h_t-1 + b` and `k = V x_t`:
+    `c_t = sigmoid(i) * tanh(g) + sigmoid(f) * c_t-1`,
+    `h_t = sigmoid(r) * (sigmoid(o) * tanh(c_t)) + (1 - sigmoid(r)) * k`.
+
+    In training, what recurs (`h_t-1`) is multiplied by one dropout mask a sentence; what the layer
+    puts out is not (allennlp/modules/augmented_lstm.py).
+
+    Args:
+        input_size: Width of the input.
+        hidden_size: Width of the output.
+        dropout: Probability for the recurrent state, in training only.
+        is_reversed: Whether it runs from each sentence's last word to its first.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, dropout: float = 0.0, is_reversed: bool = False
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.dropout = dropout
+        self.is_reversed = is_reversed
+        self.input_linear = nn.Linear(input_size, 6 * hidden_size)
+        self.state_linear = nn.Linear(hidden_size, 5 * hidden_size)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw each gate's matrix orthonormal; biases are 0, that of the forget gate 1."""
+        size = self.hidden_size
+        for linear in (self.input_linear, self.state_linear):
+            blocks = [nn.init.orthogonal_(torch.empty_like(x)) for x in linear.weight.split(size)]
+            initialization.copy_(linear.weight, torch.cat(blocks))
+        initialization.zeros_(self.input_linear.bias)
+        gates = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0]).repeat_interleave(size)
+        initialization.copy_(self.state_linear.bias, gates)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Run over each sentence's words.
+
+        Args:
+            x: Shape `(batch, tokens, input_size)`.
+            mask: True at words, shape `(batch, tokens)`.
+
+        Returns:
+            Shape `(batch, tokens, hidden_size)`, zeros at padding.
+        """
+        batch, tokens, _ = x.shape
+        size = self.hidden_size
+        order = _reverse(mask)[..., None] if self.is_reversed else None
+        if order is not None:
+            x = x.gather(1, order.expand_as(x))
+        inputs = self.input_linear(x).transpose(0, 1)  # (tokens, batch, 6 * hidden_size)
+        recurrent_mask = F.dropout(x.new_ones(batch, size), self.dropout, self.training)
+        h = c = x.new_zeros(batch, size)
+        outputs = []
+        for projected in inputs.unbind():
+            gates = projected[:, : 5 * size] + self.state_linear(h * recurrent_mask)
+            i, f, o, r = gates[:, : 4 * size].sigmoid().chunk(4, dim=1)
+            c = i * gates[:, 4 * size :].tanh() + f * c
+            h = torch.lerp(projected[:, 5 * size :], o * c.tanh(), r)
+            outputs.append(h)
+        if not tokens:
+            return x.new_zeros(batch, 0, size)
+        y = torch.stack(outputs, dim=1)
+        if order is not None:
+            y = y.gather(1, order.expand_as(y))
+        return y.masked_fill(~mask[..., None], 0.0)
+
+
+def _reverse(mask: Tensor) -> Tensor:
+    """Return where each word stands when every sentence is turned round, padding left in place."""
+    places = torch.arange(mask.shape[1], device=mask.device)
+    return (mask.sum(dim=1, keepdim=True) - 1 - places).where(mask, places)
+
+
+class AlternatingHighwayLstm(nn.Module):
+    """Layers of `HighwayLstm`, each reading the last one's output, the other way round.
+
+    Args:
+        input_size: Width of the input.
+        hidden_size: Width of each layer.
+        num_layers: Layers; the first runs forward.
+        dropout: As of `HighwayLstm`.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, *, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            HighwayLstm(
+                hidden_size if number else input_size,
+                hidden_size,
+                dropout=dropout,
+                is_reversed=number % 2 == 1,
+            )
+            for number in range(num_layers)
+        )
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Run all layers; shapes as of `HighwayLstm`."""
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x

@@ -1,0 +1,221 @@
+"""What all task models share: words in, by ELMo, static vectors and characters."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.lstm import ElmoLstm
+from hf_elmo.model_card import CARD_FILE
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_heads import ElmoFeatures
+
+from .card import make_task_card
+from .configuration import ElmoTaskConfig
+
+
+class Words(NamedTuple):
+    """Words as a task reads them.
+
+    Attributes:
+        input: For the task's encoder, shape `(batch, tokens, input_size)`.
+        output: To stand beside that encoder's output, shape `(batch, tokens, elmo_output_size)`.
+        mask: True at words, shape `(batch, tokens)`.
+    """
+
+    input: Tensor
+    output: Tensor
+    mask: Tensor
+
+
+class CharacterEncoder(nn.Module):
+    """A vector of a word's characters: `max_k relu(convolution(characters))_k` (Kim et al. 2015).
+
+    Args:
+        config: Of the task.
+    """
+
+    def __init__(self, config: ElmoTaskConfig) -> None:
+        super().__init__()
+        self.max_chars = config.max_chars
+        self.embedding = nn.Embedding(config.bilm.char_vocab_size, config.char_size, padding_idx=0)
+        self.convolution = nn.Conv1d(
+            config.char_size, config.num_char_filters, config.char_filter_width
+        )
+
+    def forward(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        """Encode each word, equal ones once.
+
+        Args:
+            input_ids: Character ids, shape `(batch, tokens, characters)`.
+            mask: True at words, shape `(batch, tokens)`.
+
+        Returns:
+            Shape `(batch, tokens, num_char_filters)`, zeros at padding.
+        """
+        words, places = input_ids[mask][:, : self.max_chars].unique(dim=0, return_inverse=True)
+        x = self.embedding(words).transpose(1, 2)  # (words, char_size, characters)
+        vectors = self.convolution(x).amax(dim=2).relu()[places]
+        return vectors.new_zeros(*mask.shape, vectors.shape[1]).masked_scatter(
+            mask[..., None], vectors
+        )
+
+
+class ElmoTaskModel(ElmoPreTrainedModel):
+    """A task model that holds a biLM, static vectors and a character encoder, each if configured.
+
+    What a frozen biLM, fixed mixes and untrained vectors hold is saved and loaded with the rest.
+    """
+
+    config: ElmoTaskConfig  # type: ignore[assignment]  # that of a task holds that of the biLM
+    config_class = ElmoTaskConfig
+    _freezes_bilm = True
+    push_to_hub = PreTrainedModel.push_to_hub  # type: ignore[assignment]  # saves, and so writes the card
+    accepts_loss_kwargs = False  # a loss belongs to its batch: a sum or a mean, as published
+
+    def __init__(self, config: ElmoTaskConfig) -> None:
+        super().__init__(config)
+        self.scores: dict[str, float] = {}  # of the last evaluation, for the model card
+        if config.num_mixes:
+            self.elmo = ElmoModel(config.bilm)
+            self.features = ElmoFeatures(
+                config.bilm, num_mixes=config.num_mixes, dropout=config.elmo_dropout
+            )
+        if config.static_size:
+            self.static_vectors = nn.Embedding(
+                config.static_vocab_size, config.static_size, padding_idx=0
+            )
+        if config.char_size:
+            self.characters = CharacterEncoder(config)
+
+    def post_init(self) -> None:
+        """Draw initial values, fix what is not to be trained; to be called by each task's model."""
+        super().post_init()
+        self._freeze_bilm()
+        self.train(self.training)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw the biLM's initial values as it does; torch's own, or a brick's, for the rest."""
+        if isinstance(module, ElmoLstm) or hasattr(module, "set_initial_values"):
+            super()._init_weights(module)
+        elif callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+
+    def _freeze_bilm(self) -> None:
+        if self.config.num_mixes:
+            super()._freeze_bilm()
+        if self.config.static_size:
+            self.static_vectors.requires_grad_(self.config.trains_static)
+
+    @property
+    def is_bilm_frozen(self) -> bool:
+        """Whether there is no biLM that would be trained."""
+        return not self.config.num_mixes or not any(
+            parameter.requires_grad for parameter in self.elmo.parameters()
+        )
+
+    def predict(self, **inputs: Tensor) -> list[Any]:
+        """Find what a task is about, an example each; inputs as of the task's `forward`."""
+        raise NotImplementedError
+
+    def train(self, mode: bool = True) -> Any:
+        """Set training or evaluation mode; a frozen biLM stays in evaluation mode."""
+        super().train(mode)
+        if self.config.num_mixes and self.is_bilm_frozen:
+            self.elmo.train(False)
+        return self
+
+    def save_pretrained(
+        self,
+        save_directory: str | PathLike[str],
+        is_main_process: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Save as `PreTrainedModel.save_pretrained` does, with a model card that tells scores."""
+        card = Path(save_directory) / CARD_FILE
+        if is_main_process and (self.scores or not card.exists()):
+            self.config.architectures = [type(self).__name__]
+            card.parent.mkdir(parents=True, exist_ok=True)
+            text = make_task_card(self.config, card.resolve().parent.name, self.scores)
+            card.write_text(text, encoding="utf-8")
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+
+    def penalty(self) -> Tensor | float:
+        """Compute lambda times the squares of the learned mixes' weights, for a task's loss."""
+        return self.features.penalty() if self.config.num_mixes else 0.0
+
+    def read_words(
+        self,
+        attention_mask: Tensor | None,
+        input_ids: Tensor | None,
+        word_input_ids: Tensor | None,
+        elmo_layers: Tensor | None,
+        static_ids: Tensor | None,
+    ) -> Words:
+        """Look words up, run the biLM, put vectors side by side.
+
+        Args:
+            attention_mask: 1 where there is a word, shape `(batch, tokens)`; words stand first.
+            input_ids: Character ids, shape `(batch, tokens, characters)`.
+            word_input_ids: Rows of the biLM's lexicon, shape `(batch, tokens)`.
+            elmo_layers: The biLM's layers, if they were computed before, shape
+                `(batch, layers, tokens, hidden_size)`.
+            static_ids: Rows of the static vectors, shape `(batch, tokens)`.
+
+        Returns:
+            The words.
+
+        Raises:
+            ValueError: If padding stands on the left, or what the model reads is missing.
+        """
+        mask = _need(attention_mask, "attention_mask").bool()
+        if (mask[:, 1:] & ~mask[:, :-1]).any():
+            raise ValueError('Expected words before padding: tokenize with padding_side="right".')
+        config = self.config
+        parts: list[Tensor] = []
+        if config.static_size:
+            parts.append(self.static_vectors(_need(static_ids, "static_ids")))
+        if config.char_size:
+            parts.append(self.characters(_need(input_ids, "input_ids"), mask))
+        mixes: Sequence[Tensor] = ()
+        if elmo_layers is not None and config.num_mixes:
+            mixes = self.features.mix(elmo_layers.transpose(0, 1), mask)
+        elif config.num_mixes:
+            mixes, _ = self.features(self.elmo, input_ids, mask.long(), word_input_ids, None)
+        if config.elmo_at in ("input", "both"):
+            parts.append(mixes[0])
+        inputs = torch.cat(parts, dim=-1)
+        is_read = config.elmo_at in ("output", "both")
+        output = mixes[-1] if is_read else inputs.new_zeros(*mask.shape, 0)
+        return Words(inputs, output, mask)
+
+    def read_texts(self, *inputs: Tensor | None) -> Words:
+        """Read several sentences an example, as `read_words` does, one after the other.
+
+        Args:
+            *inputs: The arguments of `read_words`, but for a second axis: the mask, say, of shape
+                `(batch, texts, tokens)`.
+
+        Returns:
+            The words, `batch * texts` rows of them.
+        """
+        return self.read_words(*(None if x is None else x.flatten(0, 1) for x in inputs))
+
+
+def _need(ids: Tensor | None, name: str) -> Tensor:
+    if ids is None:
+        raise ValueError(f"This model reads {name}, and none were given.")
+    return ids
+
+
+def load_bilm(model: ElmoTaskModel, bilm: ElmoPreTrainedModel) -> None:
+    """Copy the weights of a biLM into a task model that has one of the same configuration."""
+    if model.config.num_mixes:
+        model.elmo.load_state_dict(cast(ElmoModel, bilm.base_model).state_dict())

@@ -1,0 +1,151 @@
+"""Spans of words: their vectors, the few that are kept of many, the best of a text."""
+
+import torch
+from torch import Tensor, nn
+
+
+class SpanEncoder(nn.Module):
+    """The vector of a span of words (Lee et al. 2017, section 4.2).
+
+    `g = [h_first; h_last; sum_t a_t x_t; width]`, where `h` are words in context, `x` words before
+    it, and `a_t = softmax_t(w.h_t + b)` over the span's words.
+
+    Args:
+        context_size: Width of `h`.
+        word_size: Width of `x`.
+        max_width: Words of the longest span.
+        width_size: Width of the vector that tells how many words there are.
+    """
+
+    def __init__(self, context_size: int, word_size: int, max_width: int, width_size: int) -> None:
+        super().__init__()
+        self.sizes = [context_size, context_size, word_size, width_size]
+        self.head = nn.Linear(context_size, 1)
+        self.widths = nn.Embedding(max_width, width_size)
+
+    @property
+    def output_size(self) -> int:
+        """Width of a span's vector."""
+        return sum(self.sizes)
+
+    def forward(self, context: Tensor, words: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+        """Encode some spans of a document.
+
+        Args:
+            context: `h`, shape `(tokens, context_size)`.
+            words: `x`, shape `(tokens, word_size)`.
+            starts: First word of each span, shape `(spans,)`.
+            ends: Last word of each span, shape `(spans,)`.
+
+        Returns:
+            Shape `(spans, output_size)`.
+        """
+        places = starts[:, None] + torch.arange(len(self.widths.weight), device=starts.device)
+        is_inside = places <= ends[:, None]  # (spans, max_width)
+        places = places.where(is_inside, starts[:, None])
+        scores = self.head(context).squeeze(1)[places].masked_fill(~is_inside, -torch.inf)
+        heads = torch.einsum("sw,swd->sd", scores.softmax(dim=1), words[places])
+        return torch.cat([context[starts], context[ends], heads, self.widths(ends - starts)], dim=1)
+
+    def project_all(self, context: Tensor, words: Tensor, linear: nn.Linear) -> Tensor:
+        """Compute `linear(g)` of every span of a document, without making any `g`.
+
+        The product is split into its four parts; the attended words of a span follow from those
+        of the span without its last word, `m' = m + sigmoid(s - L) (x - m)` with
+        `L = log sum exp` of the scores so far.
+
+        Args:
+            context: `h`, shape `(tokens, context_size)`.
+            words: `x`, shape `(tokens, word_size)`.
+            linear: A layer that reads a span's vector.
+
+        Returns:
+            Shape `(tokens, max_width, linear.out_features)`: the span that begins at a word and is
+            one word longer than the column's number. What would reach beyond the end is no span.
+        """
+        first, last, head, width = linear.weight.split(self.sizes, dim=1)
+        tokens, max_width = len(context), len(self.widths.weight)
+        scores = self.head(context)  # (tokens, 1)
+        projected, ends = words @ head.T, context @ last.T
+        attended, sums = projected, scores
+        columns = [attended + ends]
+        for extra in range(1, min(max_width, tokens)):
+            share = (scores[extra:] - sums[:-1]).sigmoid()
+            attended = torch.lerp(attended[:-1], projected[extra:], share)
+            sums = torch.logaddexp(sums[:-1], scores[extra:])
+            columns.append(attended + ends[extra:])
+        padded = [nn.functional.pad(x, (0, 0, 0, tokens - len(x))) for x in columns]
+        padded += [torch.zeros_like(ends)] * (max_width - len(padded))
+        starts = context @ first.T + linear.bias
+        return torch.stack(padded, dim=1) + starts[:, None] + self.widths.weight @ width.T
+
+
+def list_spans(sentences: Tensor, max_width: int) -> tuple[Tensor, Tensor]:
+    """List the spans of a document that lie inside a sentence, by their first and last word.
+
+    Args:
+        sentences: Number of each word's sentence, shape `(tokens,)`.
+        max_width: Words of the longest span.
+
+    Returns:
+        Starts and ends, each of shape `(spans,)`.
+    """
+    starts = torch.arange(len(sentences), device=sentences.device).repeat_interleave(max_width)
+    ends = starts + torch.arange(max_width, device=sentences.device).repeat(len(sentences))
+    inside = ends.clamp(max=max(len(sentences) - 1, 0))
+    is_span = (ends == inside) & (sentences[starts] == sentences[inside])
+    return starts[is_span], ends[is_span]
+
+
+def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> Tensor:
+    """Keep the best spans of which no two cross, in the order of the document (Lee et al. 2017).
+
+    Spans cross if they overlap and neither holds the other.
+
+    Args:
+        starts: First word of each span, shape `(spans,)`.
+        ends: Last word of each span, shape `(spans,)`.
+        scores: Shape `(spans,)`.
+        num_kept: Spans to keep at most.
+
+    Returns:
+        Numbers of the kept spans, shape `(kept,)`.
+    """
+    longest: dict[int, int] = {}  # for a first word of kept spans, the furthest last one
+    earliest: dict[int, int] = {}  # for a last word of kept spans, the furthest first one
+    kept: list[int] = []
+    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    for span in scores.argsort(descending=True, stable=True).tolist():
+        if len(kept) == num_kept:
+            break
+        start, end = bounds[span]
+        if any(longest.get(word, 0) > end for word in range(start + 1, end + 1)):
+            continue
+        if any(earliest.get(word, start) < start for word in range(start, end)):
+            continue
+        kept.append(span)
+        longest[start] = max(end, longest.get(start, end))
+        earliest[end] = min(start, earliest.get(end, start))
+    return torch.tensor(sorted(kept, key=bounds.__getitem__), dtype=torch.long).to(starts.device)
+
+
+@torch.no_grad()
+def find_best_spans(
+    start_scores: Tensor, end_scores: Tensor, mask: Tensor, max_width: int
+) -> tuple[Tensor, Tensor]:
+    """Find the span of each text of which the scores of its first and last word sum to the most.
+
+    Args:
+        start_scores: Scores of first words, shape `(batch, tokens)`.
+        end_scores: Scores of last words, shape `(batch, tokens)`.
+        mask: True at words, shape `(batch, tokens)`; a text has at least one.
+        max_width: Words of the longest span.
+
+    Returns:
+        First and last word of the best, each of shape `(batch,)`.
+    """
+    sums = start_scores[:, :, None] + end_scores[:, None, :]  # (batch, tokens, tokens)
+    is_span = torch.ones_like(sums, dtype=torch.bool).triu().tril(max_width - 1)
+    is_span &= mask[:, :, None] & mask[:, None, :]
+    best = sums.masked_fill(~is_span, -torch.inf).flatten(1).argmax(dim=1)
+    return best // mask.shape[1], best % mask.shape[1]

@@ -1,0 +1,309 @@
+"""Question answering: bidirectional attention and self-attention (Clark & Gardner 2018)."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import regex
+import torch
+import torch.nn.functional as F
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from hf_elmo.tokenization_elmo import WORD_PATTERN
+
+from .attention import BidirectionalAttention, SelfAttention
+from .configuration import ElmoTaskConfig
+from .dropout import VariationalDropout
+from .modeling import ElmoTaskModel
+from .readers import read_lines
+from .recurrent import run_packed
+from .scores import score_answers
+from .spans import find_best_spans
+from .task import Preset, Recipe, Task
+
+
+@strict
+class ElmoSquadConfig(ElmoTaskConfig):
+    """Describe a reader of questions and passages.
+
+    Args:
+        hidden_size: Width of a direction of each biGRU; linear layers are twice as wide.
+        dropout: Probability between layers, one mask a text.
+        max_answer_words: Words of the longest answer.
+    """
+
+    model_type = "elmo-squad"
+
+    hidden_size: int = 50
+    dropout: float = 0.2
+    max_answer_words: int = 17
+
+
+class ElmoForSquad(ElmoTaskModel):
+    """Find the first and the last word of a question's answer in a passage."""
+
+    config: ElmoSquadConfig
+    config_class = ElmoSquadConfig
+
+    def __init__(self, config: ElmoSquadConfig) -> None:
+        super().__init__(config)
+        size = config.hidden_size
+        self.dropout = VariationalDropout(config.dropout)
+        self.encoder = _make_gru(config.input_size, size)
+        width = 2 * size + config.elmo_output_size
+        self.attention = BidirectionalAttention(width)
+        self.merge = nn.Linear(4 * width, 2 * size)
+        self.residual_encoder = _make_gru(2 * size, size)
+        self.self_attention = SelfAttention(2 * size)
+        self.residual_merge = nn.Linear(6 * size, 2 * size)
+        self.start_encoder = _make_gru(2 * size, size)
+        self.start = nn.Linear(2 * size, 1)
+        self.end_encoder = _make_gru(4 * size, size)
+        self.end = nn.Linear(2 * size, 1)
+        self.post_init()
+
+    def set_initial_values(self) -> None:
+        """Draw the recurrent layers from a truncated normal distribution, as the program does."""
+        for layers in (
+            self.encoder,
+            self.residual_encoder,
+            self.start_encoder,
+            self.end_encoder,
+        ):
+            for name, weight in layers.named_parameters():
+                if name.startswith("weight"):
+                    nn.init.trunc_normal_(weight, std=0.05, a=-0.1, b=0.1)
+                else:
+                    nn.init.zeros_(weight)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        elmo_layers: Tensor | None = None,
+        static_ids: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """Score each word of a passage as the first and as the last of the answer.
+
+        Args:
+            input_ids: As for `ElmoTaskModel.read_words`, as are the next four, but for a second
+                axis of two: the passage and the question.
+            attention_mask: 1 at words, shape `(batch, 2, tokens)`.
+            word_input_ids: Rows of the biLM's lexicon.
+            elmo_layers: The biLM's layers.
+            static_ids: Rows of the static vectors.
+            start_positions: Number of the answer's first word, shape `(batch,)`.
+            end_positions: Number of its last word, shape `(batch,)`.
+            **kwargs: Ignored; transformers passes some along.
+
+        Returns:
+            `start_logits` and `end_logits (batch, tokens)`; `loss`, the sum of the mean cross
+            entropies of both.
+        """
+        words = self.read_texts(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
+        h = self.dropout(run_packed(self.encoder, self.dropout(words.input), words.mask))
+        h = torch.cat([h, words.output], dim=-1).unflatten(0, (-1, 2))
+        mask, question_mask = words.mask.unflatten(0, (-1, 2)).unbind(1)
+        width = max(1, int(question_mask.sum(dim=1).max()))  # questions are short, passages long
+        x = self.attention(h[:, 0], h[:, 1, :width], mask, question_mask[:, :width])
+        x = self.merge(x).relu()
+        y = self.dropout(run_packed(self.residual_encoder, self.dropout(x), mask))
+        y = self.residual_merge(self.self_attention(y, mask)).relu()
+        x = self.dropout(x + y)
+        starts = run_packed(self.start_encoder, x, mask)
+        ends = run_packed(self.end_encoder, torch.cat([x, starts], dim=-1), mask)
+        lowest = torch.finfo(x.dtype).min
+        start_logits = self.start(starts).squeeze(2).masked_fill(~mask, lowest)
+        end_logits = self.end(ends).squeeze(2).masked_fill(~mask, lowest)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = F.cross_entropy(start_logits, start_positions)
+            loss = loss + F.cross_entropy(end_logits, end_positions) + self.penalty()
+        return QuestionAnsweringModelOutput(
+            loss=loss, start_logits=start_logits, end_logits=end_logits
+        )
+
+    def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
+        """Find the first and the last word of each answer.
+
+        Args:
+            **inputs: As for `forward`, without positions.
+
+        Returns:
+            Two numbers of words of each passage, the last one included.
+        """
+        out = self(**inputs)
+        starts, ends = find_best_spans(
+            out.start_logits,
+            out.end_logits,
+            inputs["attention_mask"][:, 0].bool(),
+            self.config.max_answer_words,
+        )
+        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _make_gru(input_size: int, hidden_size: int) -> nn.GRU:
+    return nn.GRU(input_size, hidden_size, batch_first=True, bidirectional=True)
+
+
+class Question(NamedTuple):
+    """A question on a passage.
+
+    Attributes:
+        name: Its id.
+        passage: The text.
+        words: The text's words.
+        offsets: First character of each word, and the one after its last.
+        question: Words of the question.
+        answers: The right answers' texts; any of them will do.
+        span: First and last word of an answer whose place is sure, or None.
+    """
+
+    name: str
+    passage: str
+    words: list[str]
+    offsets: list[tuple[int, int]]
+    question: list[str]
+    answers: list[str]
+    span: tuple[int, int] | None
+
+    def cut(self, span: tuple[int, int]) -> str:
+        """Return the characters of some words of the passage."""
+        return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
+
+
+def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Split a text as ELMo's tokenizer does: words, and where they begin and end."""
+    offsets = [match.span() for match in regex.finditer(WORD_PATTERN, text)]
+    return [text[start:end] for start, end in offsets], offsets
+
+
+def read_questions(path: Path, *, needs_span: bool = False) -> list[Question]:
+    """Read SQuAD 1.1's JSON.
+
+    Args:
+        path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
+        needs_span: Whether questions are left out of which no answer has a sure place
+            (`"ambiguous": true`), as training needs.
+
+    Returns:
+        The questions.
+
+    Raises:
+        ValueError: If it is not that, or an answer does not stand where it is said to.
+    """
+    text = "".join(line for _, line in read_lines(path))
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: expected JSON, got: {error}.") from error
+    questions: list[Question] = []
+    try:
+        for article in data["data"]:
+            for paragraph in article["paragraphs"]:
+                words, offsets = split_words(paragraph["context"])
+                for asked in paragraph["qas"]:
+                    questions.append(
+                        _read_question(path, paragraph["context"], words, offsets, asked)
+                    )
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
+            f"missed {error}."
+        ) from error
+    kept = [one for one in questions if one.words and (one.span or not needs_span)]
+    if not kept:
+        raise ValueError(f"{path}: expected questions, found none.")
+    return kept
+
+
+def _read_question(
+    path: Path, passage: str, words: list[str], offsets: list[tuple[int, int]], asked: Any
+) -> Question:
+    span = None
+    for answer in asked["answers"]:
+        start = answer["answer_start"]
+        end = start + len(answer["text"])
+        if passage[start:end] != answer["text"]:
+            raise ValueError(
+                f"{path}, question {asked['id']}: expected {answer['text']!r} at {start}, found "
+                f"{passage[start:end]!r}."
+            )
+        inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
+        if span is None and inside and not answer.get("ambiguous", False):
+            span = inside[0], inside[-1]
+    question, _ = split_words(asked["question"])
+    texts = [answer["text"] for answer in asked["answers"]]
+    return Question(str(asked["id"]), passage, words, offsets, question, texts, span)
+
+
+def _label(examples: Sequence[Question], config: ElmoSquadConfig) -> dict[str, Tensor]:
+    spans = torch.tensor([example.span for example in examples])
+    return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
+
+
+SQUAD = Task(
+    name="squad",
+    model=ElmoForSquad,
+    presets={
+        "paper": Preset(
+            Recipe(
+                batch_size=45,
+                num_epochs=24,
+                patience=24,
+                optimizer="adadelta",
+                learning_rate=1.0,
+                max_gradient_norm=None,
+                average=0.999,
+            ),
+            {
+                "hidden_size": 90,
+                "char_size": 20,
+                "num_char_filters": 100,
+                "char_filter_width": 5,
+                "max_chars": 16,
+                "elmo_at": "both",
+                "elmo_dropout": 0.5,
+            },
+            partial(read_questions, needs_span=True),
+        ),
+        "cpu": Preset(
+            Recipe(batch_size=32, num_epochs=8, patience=3),
+            {
+                "hidden_size": 50,
+                "char_size": 16,
+                "num_char_filters": 50,
+                "char_filter_width": 5,
+                "max_chars": 16,
+                "elmo_dropout": 0.5,
+            },
+            partial(read_questions, needs_span=True),
+        ),
+    },
+    metric="f1",
+    read=read_questions,
+    texts=lambda example: [example.words, example.question],
+    describe=lambda examples: {},
+    label=_label,
+    score=lambda examples, found: score_answers(
+        [example.answers for example in examples],
+        [example.cut(span) for example, span in zip(examples, found, strict=True)],
+    ),
+    to_json=lambda example, found: {
+        "id": example.name,
+        "answer": example.cut(found),
+        "start": example.offsets[found[0]][0],
+        "end": example.offsets[found[1]][1],
+    },
+    has_texts=True,
+)

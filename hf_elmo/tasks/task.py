@@ -1,0 +1,176 @@
+"""What a task is: its model, its data, its score, its published sizes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from hf_elmo.configuration_elmo import ElmoConfig
+
+from .configuration import ElmoTaskConfig
+from .modeling import ElmoTaskModel
+from .words import WordInputs
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained.
+
+    Attributes:
+        batch_size: Examples of a step.
+        num_epochs: Passes over the training data at most.
+        patience: Epochs without a better score after which training ends.
+        optimizer: Adam, or Adadelta with rho .95.
+        learning_rate: At the start.
+        max_gradient_norm: Bound of the norm of all gradients; None = none.
+        max_gradient: Bound of each number of a gradient; None = none.
+        average: Decay of a moving average of the weights, which is then the model that is scored
+            and kept; None = no average.
+        halves_rate: Whether the learning rate is halved after each epoch without a better score.
+    """
+
+    batch_size: int
+    num_epochs: int
+    patience: int
+    optimizer: Literal["adam", "adadelta"] = "adam"
+    learning_rate: float = 1e-3
+    max_gradient_norm: float | None = 5.0
+    max_gradient: float | None = None
+    average: float | None = None
+    halves_rate: bool = False
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes of a model and how it is trained.
+
+    Attributes:
+        recipe: How it is trained.
+        fields: What its configuration sets.
+        read: Reads training examples; None = as others are read.
+    """
+
+    recipe: Recipe
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[Path], list[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: all that training, prediction and tests ask of it.
+
+    Attributes:
+        name: On the command line.
+        model: The class of its model, which has `decode`.
+        presets: `paper`, the published sizes, and `cpu`, about half of them.
+        metric: The score that tells the best model, larger = better.
+        read: Reads examples from a file.
+        texts: Lists the sentences of an example.
+        has_texts: Whether an example has several sentences, and tensors an axis for them after
+            that of the batch.
+        is_alone: Whether a batch is one example.
+        describe: Finds what the configuration takes from training examples, such as labels.
+        label: Makes the labels of a batch, by the configuration.
+        score: Compares predictions with examples.
+        to_json: Writes a prediction down beside its example.
+        mark: Makes what a batch's inputs hold beside words.
+    """
+
+    name: str
+    model: type[ElmoTaskModel]
+    presets: Mapping[str, Preset]
+    metric: str
+    read: Callable[[Path], list[Any]]
+    texts: Callable[[Any], list[list[str]]]
+    describe: Callable[[Sequence[Any]], dict[str, Any]]
+    label: Callable[[Sequence[Any], Any], dict[str, Tensor]]
+    score: Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
+    to_json: Callable[[Any, Any], dict[str, Any]]
+    mark: Callable[[Sequence[Any]], dict[str, Tensor]] = lambda examples: {}
+    has_texts: bool = False
+    is_alone: bool = False
+
+    def make_config(
+        self, preset: str, examples: Sequence[Any], bilm: ElmoConfig, **fields: Any
+    ) -> ElmoTaskConfig:
+        """Make a configuration.
+
+        Args:
+            preset: `paper` or `cpu`.
+            examples: Training data, of which labels are taken.
+            bilm: Of the biLM; the preset sets how its layers are mixed.
+            **fields: What the caller sets, against the preset; `elmo` what it sets of the biLM.
+
+        Returns:
+            The configuration of the task's model.
+        """
+        chosen = self.presets[preset].fields
+        elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
+        config: ElmoTaskConfig = self.model.config_class(
+            **{**chosen, **self.describe(examples), **fields, "elmo": elmo}
+        )
+        return config
+
+    def count_words(self, example: Any) -> int:
+        """Count the words of an example."""
+        return sum(map(len, self.texts(example)))
+
+    def make_batch(self, examples: Sequence[Any], inputs: WordInputs) -> dict[str, Tensor]:
+        """Make the tensors that a model reads of a batch, without labels."""
+        sentences = [words for example in examples for words in self.texts(example)]
+        batch = inputs(sentences)
+        if self.has_texts:
+            batch = {name: x.unflatten(0, (len(examples), -1)) for name, x in batch.items()}
+        return batch | self.mark(examples)
+
+
+def describe_labels(labels: Iterable[str]) -> dict[str, Any]:
+    """Number labels in their order, as a configuration holds them."""
+    names = list(dict.fromkeys(labels))
+    return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
+
+
+def batch_by_length(
+    examples: Sequence[Any], lengths: Sequence[int], batch_size: int
+) -> Iterator[list[int]]:
+    """Put examples of like length together; yields the numbers of each batch."""
+    order = sorted(range(len(examples)), key=lambda row: lengths[row])
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+@torch.no_grad()
+def predict(
+    task: Task,
+    model: ElmoTaskModel,
+    inputs: WordInputs,
+    examples: Sequence[Any],
+    *,
+    batch_size: int = 32,
+) -> list[Any]:
+    """Predict each example, on the model's device, in evaluation mode.
+
+    Args:
+        task: The task.
+        model: Its model.
+        inputs: Makes the model's inputs.
+        examples: What to predict; their gold labels are not read.
+        batch_size: Examples that run at once.
+
+    Returns:
+        Predictions, in the order of the examples.
+    """
+    was_training = model.training
+    model.train(False)
+    predictions: list[Any] = [None] * len(examples)
+    lengths = [task.count_words(example) for example in examples]
+    for rows in batch_by_length(examples, lengths, 1 if task.is_alone else batch_size):
+        batch = task.make_batch([examples[row] for row in rows], inputs)
+        batch = {name: x.to(model.device) for name, x in batch.items()}
+        for row, prediction in zip(rows, model.predict(**batch), strict=True):
+            predictions[row] = prediction
+    model.train(was_training)
+    return predictions

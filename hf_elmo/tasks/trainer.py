@@ -1,0 +1,227 @@
+"""Training of task models on Hugging Face's Trainer."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import Sampler
+from transformers import (
+    EarlyStoppingCallback,
+    SchedulerType,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from .modeling import ElmoTaskModel
+from .task import Recipe, Task, predict
+from .words import WordInputs
+
+TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
+ADADELTA_RHO = 0.95
+ADAM_BETAS = (0.9, 0.999)
+
+
+def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> TrainingArguments:
+    """Make Trainer's arguments for a recipe: a score and a checkpoint after each epoch.
+
+    Args:
+        task: The task.
+        recipe: How its model is trained.
+        output: Folder of checkpoints and of the best model.
+        **options: Further arguments, or others.
+
+    Returns:
+        The arguments.
+    """
+    halving = {
+        "lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU,
+        "lr_scheduler_kwargs": {"mode": "max", "factor": 0.5, "patience": 0},
+    }
+    arguments: dict[str, Any] = {
+        "per_device_train_batch_size": recipe.batch_size,
+        "per_device_eval_batch_size": recipe.batch_size,
+        "num_train_epochs": recipe.num_epochs,
+        "learning_rate": recipe.learning_rate,
+        "max_grad_norm": recipe.max_gradient_norm or 0.0,
+        "lr_scheduler_type": SchedulerType.CONSTANT,
+        "weight_decay": 0.0,
+        "eval_strategy": "epoch",
+        "save_strategy": "epoch",
+        "logging_strategy": "epoch",
+        "save_total_limit": 2,  # the best one and the last
+        "load_best_model_at_end": True,
+        "metric_for_best_model": f"eval_{task.metric}",
+        "greater_is_better": True,
+        "remove_unused_columns": False,
+        "report_to": "none",
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        **(halving if recipe.halves_rate else {}),
+    }
+    return TrainingArguments(output_dir=str(output), **{**arguments, **options})
+
+
+class TaskTrainer(Trainer):
+    """Train a task model; the best by the task's metric is kept.
+
+    Args:
+        task: The task.
+        model: Its model.
+        args: Trainer's arguments, as `make_arguments` makes them.
+        recipe: How the model is trained.
+        inputs: Makes the model's inputs.
+        train: Training examples.
+        dev: Examples to choose the best model by.
+        callbacks: Further callbacks.
+    """
+
+    model: ElmoTaskModel
+
+    def __init__(
+        self,
+        task: Task,
+        model: ElmoTaskModel,
+        args: TrainingArguments,
+        *,
+        recipe: Recipe,
+        inputs: WordInputs,
+        train: Sequence[Any],
+        dev: Sequence[Any],
+        callbacks: Sequence[TrainerCallback] = (),
+    ) -> None:
+        self._task, self._recipe, self._inputs = task, recipe, inputs
+        self._train, self._dev = train, dev
+        super().__init__(
+            model,
+            args,
+            data_collator=self._collate,
+            train_dataset=train,
+            eval_dataset=dev,
+            callbacks=[EarlyStoppingCallback(recipe.patience), *callbacks],
+        )
+        if recipe.max_gradient is not None:
+            _bound_gradients(model, recipe.max_gradient)
+        self._average: AveragedModel | None = None
+        if recipe.average is not None:
+            averaging = get_ema_multi_avg_fn(recipe.average)
+            self._average = AveragedModel(self.model, multi_avg_fn=averaging)
+            self.add_callback(_Averaging(self.model, self._average))
+
+    def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
+        batch = self._task.make_batch(examples, self._inputs)
+        return batch | self._task.label(examples, self.model.config)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+        lengths = [self._task.count_words(example) for example in self._train]
+        return LengthSampler(lengths, self.args.train_batch_size, self.args.seed)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Create the recipe's optimiser."""
+        if self.optimizer is None:
+            weights = [weight for weight in self.model.parameters() if weight.requires_grad]
+            rate = self.args.learning_rate
+            if self._recipe.optimizer == "adadelta":
+                self.optimizer = torch.optim.Adadelta(weights, lr=rate, rho=ADADELTA_RHO)
+            else:
+                self.optimizer = torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS)
+        return self.optimizer
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """Score the model on the examples to choose by; every process scores all of them."""
+        predictions = predict(
+            self._task,
+            self._kept_model,
+            self._inputs,
+            self._dev,
+            batch_size=self.args.per_device_eval_batch_size,
+        )
+        scores = self._task.score(self._dev, predictions)
+        self._kept_model.scores = scores
+        metrics = {f"eval_{name}": score for name, score in scores.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        folder = Path(output_dir or str(self.args.output_dir))
+        self._kept_model.save_pretrained(folder)
+        self._inputs.save(folder)
+        if self._average is not None:
+            weights = {
+                name: weight.detach()
+                for name, weight in self.model.named_parameters()
+                if weight.requires_grad
+            }
+            save_file(weights, folder / TRAINED_NAME)
+
+    @property
+    def _kept_model(self) -> ElmoTaskModel:
+        """The model that is scored and saved: the average, if there is one."""
+        return self.model if self._average is None else cast(ElmoTaskModel, self._average.module)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self._average is not None:
+            self._kept_model.load_state_dict(self.model.state_dict())
+            self._average.n_averaged.fill_(1)  # else the next step's weights replace the average
+            weights = load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
+            self.model.load_state_dict(weights, strict=False)
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        self._average = None  # the best average is the model now
+
+
+class _Averaging(TrainerCallback):
+    """Update the average of the weights after each step."""
+
+    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
+        self._model, self._average = model, average
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._average.update_parameters(self._model)
+
+
+class LengthSampler(Sampler[int]):
+    """Shuffle examples so that a batch holds ones of like length; an epoch's order is its own.
+
+    Args:
+        lengths: Words of each example.
+        batch_size: Examples of a batch.
+        seed: Of the order, with the number of the epoch.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell which epoch comes next, so that a training that resumes has the same order."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch)
+        indices = get_length_grouped_indices(self._lengths, self._batch_size, generator=generator)
+        batches = [
+            indices[start : start + self._batch_size]
+            for start in range(0, len(indices), self._batch_size)
+        ]
+        for place in torch.randperm(len(batches), generator=generator).tolist():
+            yield from batches[place]
+
+
+def _bound_gradients(model: nn.Module, bound: float) -> None:
+    """Bound each number of a gradient as soon as it is there."""
+    for weight in model.parameters():
+        if weight.requires_grad:
+            weight.register_hook(lambda gradient: gradient.clamp(-bound, bound))

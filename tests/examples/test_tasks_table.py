@@ -1,0 +1,69 @@
+"""examples/tasks: runs are made once, and compared."""
+
+import gzip
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+PATH = Path(__file__).resolve().parents[2] / "examples" / "tasks" / "table.py"
+TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"
+
+
+@pytest.fixture
+def table() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("table", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["table"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_compares_runs_and_makes_each_once(
+    table: ModuleType, tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, results = tmp_path / "data", tmp_path / "results"
+    for name in table.DATA["ner"][:3]:
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_bytes(gzip.compress(TEXT.encode()))
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("cat 1 2\nold 3 4\n")
+    options = {"tasks": ["ner"], "seeds": 1, "resamples": 10, "epochs": 1}
+    for _ in range(2):
+        table.main(data, results, vectors, **options, model=str(tiny_folder))
+        times = {path: path.stat().st_mtime_ns for path in results.glob("*/*.json")}
+    assert {path.parent.name for path in times} == {"ner-static-1", "ner-elmo-1"}
+    known = json.loads((results / "ner-elmo-1" / "result.json").read_text())
+    assert len(known["found"]) == 3
+    assert len(known["mixes"]) == 1
+    first, second = capsys.readouterr().out.strip().split("| task ")[1:]
+    assert first.strip() == second.strip()
+    assert "| ner | f1 |" in first
+    assert "90.2 | 92.2 | 21.0 %" in first  # the paper's
+
+
+def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleType) -> None:
+    class Words(tuple):  # an example of the classifier
+        label = "a"
+
+    rng = np.random.default_rng(0)
+    examples = [Words() for _ in range(400)]
+    static = ["a" if row else "b" for row in rng.random(400) < 0.6]
+    elmo = ["a" if row else "b" for row in rng.random(400) < 0.7]
+    low, high, p = table.compare("sentiment", examples, [static], [elmo], 2000)
+    differences = [(b == "a") - (a == "a") for a, b in zip(static, elmo, strict=True)]
+    error = np.std(differences) / 20
+    expected = norm.interval(0.95, np.mean(differences), error)
+    assert (low, high) == pytest.approx(expected, abs=0.01)
+    assert p == pytest.approx(2 * norm.sf(np.mean(differences) / error), abs=0.02)
+
+
+def test_the_relative_reduction_is_of_the_error(table: ModuleType) -> None:
+    assert table.reduce_error(0.8, 0.85) == pytest.approx(0.25)

@@ -1,0 +1,17 @@
+"""The model card of a task model."""
+
+from hf_elmo.tasks import ElmoNerConfig
+from hf_elmo.tasks.card import make_task_card
+
+
+def test_a_card_names_the_task_for_the_hub() -> None:
+    config = ElmoNerConfig(architectures=["ElmoForNer"])
+    card = make_task_card(config, "my-ner", {"f1": 0.5})
+    assert card.startswith("---\n")
+    assert "pipeline_tag: token-classification" in card
+    assert 'ElmoForNer.from_pretrained("my-ner")' in card
+    assert "| f1 | 0.5000 |" in card
+
+
+def test_missing_scores_are_told() -> None:
+    assert "Not recorded." in make_task_card(ElmoNerConfig(), "my-ner", {})

@@ -1,0 +1,89 @@
+"""The commands that train, test and predict."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hf_elmo.tasks.commands import add_commands
+
+APP = typer.Typer()
+add_commands(APP)
+TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(APP, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data.conll"
+    path.write_text(TEXT)
+    return path
+
+
+def train(data: Path, output: Path, folder: Path, *options: str | Path) -> str:
+    common = ["--train", data, "--dev", data, "--output", output, "--model", folder]
+    return run("train", "ner", *common, "--epochs", "2", "--cache-bytes", "100000", *options)
+
+
+def test_a_model_is_trained_tested_and_predicts(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("cat 1 2\nold 3 4\n")
+    output = tmp_path / "my-ner"
+    printed = train(data, output, tiny_folder, "--vectors", vectors, "--elmo", "both")
+    scores = json.loads(printed.splitlines()[-1])
+    tested = json.loads(run("test", output, data))
+    assert tested == scores
+    assert f"| f1 | {tested['f1']:.4f} |" in (output / "README.md").read_text()
+    found = tmp_path / "found.jsonl"
+    run("predict", output, data, found)
+    lines = [json.loads(line) for line in found.read_text().splitlines()]
+    assert lines[0]["words"] == ["The", "old", "cat"]
+    assert all("entities" in line for line in lines)
+
+
+def test_training_goes_on_only_where_it_is_asked_to(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "my-ner"
+    train(data, output, tiny_folder)
+    arguments = ["train", "ner", "--train", data, "--dev", data, "--output", output]
+    result = CliRunner().invoke(APP, [str(argument) for argument in arguments])
+    assert result.exit_code == 1
+    assert "holds checkpoints of a training. Go on with --resume" in result.output
+    train(data, output, tiny_folder, "--resume")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "tagging", "--train", "a", "--dev", "b", "--output", "c"], "Expected a task"),
+        (["train", "ner", "--train", "a", "--dev", "b", "--output", "c"], "No such file"),
+        (
+            ["train", "ner", "--train", "a", "--dev", "b", "--output", "c", "--resume"],
+            "Expected a checkpoint in c to go on from",
+        ),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert message in result.output
+
+
+def test_a_model_of_no_task_is_refused(data: Path, tiny_folder: Path) -> None:
+    result = CliRunner().invoke(APP, ["test", str(tiny_folder), str(data)])
+    assert result.exit_code == 1
+    assert "Expected a model of a task" in result.output

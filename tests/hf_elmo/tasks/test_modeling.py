@@ -1,0 +1,165 @@
+"""What holds of every task model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from hf_elmo import ElmoModel
+from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.tasks.task import predict
+from hf_elmo.tasks.words import WordInputs
+
+STATIC = {"static_vocab_size": 5, "static_size": 4}
+PLACES = ["input", "output", "both", "none"]
+
+
+def list_scores(output: Any) -> list[Tensor]:
+    names = ("logits", "start_logits", "end_logits")
+    return [output[name] for name in names if name in output]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_score_depends_neither_on_padding_nor_on_the_batch(
+    task_name: str, place: str, make_case: Callable[..., Any]
+) -> None:
+    case = make_case(task_name, elmo_at=place, **STATIC)
+    case.model.double()
+    if case.task.is_alone:
+        pytest.skip("a batch is one document")
+    both = list_scores(case.model(**case.make_batch([0, 1])))
+    for row in range(2):
+        alone = list_scores(case.model(**case.make_batch([row])))
+        for got, expected in zip(both, alone, strict=True):
+            width = expected.shape[1]
+            is_there = expected[0] > -1e30  # of padded words, no score
+            assert_close(got[row, :width][is_there], expected[0][is_there])
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_step_of_training_lowers_the_loss(
+    task_name: str, place: str, make_case: Callable[..., Any]
+) -> None:
+    case = make_case(task_name, elmo_at=place, **STATIC)
+    batch = case.make_batch([0] if case.task.is_alone else [0, 1])
+    before = case.model(**batch).loss
+    before.backward()
+    for weight in case.model.parameters():
+        if weight.requires_grad:
+            assert weight.grad is not None
+            weight.data -= 1e-3 * weight.grad
+    assert case.model(**batch).loss < before
+
+
+def test_the_bilm_and_fixed_vectors_are_not_trained(
+    task_name: str, make_case: Callable[..., Any]
+) -> None:
+    case = make_case(task_name, trains_static=False, **STATIC)
+    model = case.model.train()
+    case.model(**case.make_batch([0])).loss.backward()
+    assert not model.elmo.training
+    assert all(weight.grad is None for weight in model.elmo.parameters())
+    assert model.static_vectors.weight.grad is None
+    assert all(weight.grad is not None for weight in model.features.parameters())
+
+
+def test_an_unfrozen_bilm_is_trained(task_name: str, make_case: Callable[..., Any]) -> None:
+    case = make_case(task_name, elmo={"freeze_bilm": False})
+    model = case.model.train()
+    model(**case.make_batch([0])).loss.backward()
+    assert model.elmo.training
+    assert any(weight.grad is not None for weight in model.elmo.parameters())
+
+
+def test_the_loss_holds_the_penalty_of_each_mix(
+    task_name: str, make_case: Callable[..., Any]
+) -> None:
+    losses = []
+    for lambda_ in (0.0, 0.5):
+        case = make_case(task_name, elmo_at="both", elmo={"mix_l2": lambda_})
+        with torch.no_grad():
+            for mix in case.model.features.scalar_mixes:
+                mix.weights.copy_(torch.tensor([0.0, 1.0, 2.0]))
+        losses.append(case.model(**case.make_batch([0])).loss)
+    assert_close(losses[1] - losses[0], torch.tensor(0.5 * 2 * 5.0), rtol=1e-3, atol=1e-4)
+
+
+def test_layers_from_a_cache_are_those_of_the_bilm(
+    task_name: str, make_case: Callable[..., Any]
+) -> None:
+    case = make_case(task_name, elmo_at="both")
+    expected = list_scores(case.model(**case.make_batch([0])))
+    tokenizer = case.inputs._tokenizer
+    case.inputs = WordInputs(case.model, tokenizer, cache=LayerCache(10_000_000))
+    batch = case.make_batch([0])
+    assert "elmo_layers" in batch
+    for got, want in zip(list_scores(case.model(**batch)), expected, strict=True):
+        assert_close(got, want, rtol=1e-3, atol=1e-3)  # layers are kept in 16 bits
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_saved_model_is_loaded_as_it_was(
+    task_name: str, place: str, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    case = make_case(task_name, elmo_at=place, **STATIC)
+    with torch.no_grad():  # what loading must not draw anew
+        for weight in case.model.parameters():
+            weight.mul_(1.3).add_(0.1 if weight.dim() == 1 else 0.0)  # row 0 of tables stays 0
+    case.model.save_pretrained(tmp_path)
+    loaded = type(case.model).from_pretrained(tmp_path)
+    assert loaded.config.id2label == case.model.config.id2label
+    assert_close(dict(loaded.state_dict()), dict(case.model.state_dict()), rtol=0, atol=0)
+    trained = {name for name, weight in case.model.named_parameters() if weight.requires_grad}
+    assert {n for n, weight in loaded.named_parameters() if weight.requires_grad} == trained
+    case_inputs = WordInputs(loaded, case.inputs._tokenizer, static_words=["w0", "w1", "w2", "cat"])
+    expected = predict(case.task, case.model, case.inputs, case.examples)
+    assert predict(case.task, loaded, case_inputs, case.examples) == expected
+
+
+def test_a_model_card_tells_the_scores(
+    task_name: str, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    case = make_case(task_name)
+    case.model.scores = {"f1": 0.12345}
+    case.model.save_pretrained(tmp_path / "my-model")
+    card = (tmp_path / "my-model" / "README.md").read_text()
+    assert "# my-model" in card
+    assert "| f1 | 0.1235 |" in card
+
+
+def test_the_bilm_s_weights_are_copied(
+    task_name: str, make_case: Callable[..., Any], tiny_model: ElmoModel
+) -> None:
+    case = make_case(task_name)
+    assert_close(dict(case.model.elmo.state_dict()), dict(tiny_model.state_dict()), rtol=0, atol=0)
+
+
+def test_predictions_can_be_scored_and_written(
+    task_name: str, make_case: Callable[..., Any]
+) -> None:
+    pytest.importorskip("scorch")
+    pytest.importorskip("torchmetrics")
+    case = make_case(task_name)
+    found = predict(case.task, case.model, case.inputs, case.examples)
+    scores = case.task.score(case.examples, found)
+    assert 0.0 <= scores[case.task.metric] <= 1.0
+    assert [case.task.to_json(*pair) for pair in zip(case.examples, found, strict=True)]
+
+
+def test_padding_on_the_left_is_refused(make_case: Callable[..., Any]) -> None:
+    case = make_case("ner")
+    batch = case.make_batch([0, 1])
+    with pytest.raises(ValueError, match="Expected words before padding"):
+        case.model(**{name: x.flip(1) for name, x in batch.items()})
+
+
+def test_missing_ids_are_named(make_case: Callable[..., Any]) -> None:
+    case = make_case("ner", **STATIC)
+    batch = case.make_batch([0])
+    del batch["static_ids"]
+    with pytest.raises(ValueError, match="This model reads static_ids, and none were given"):
+        case.model(**batch)

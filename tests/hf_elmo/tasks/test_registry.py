@@ -1,0 +1,48 @@
+"""Loading task models by transformers' Auto classes and by name."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.tasks import load_task_model
+from hf_elmo.tasks.task import predict
+
+AUTO_CLASSES = {
+    "ner": AutoModelForTokenClassification,
+    "srl": AutoModelForTokenClassification,
+    "sentiment": AutoModelForSequenceClassification,
+    "entailment": AutoModelForSequenceClassification,
+    "squad": AutoModelForQuestionAnswering,
+}
+
+
+@pytest.mark.parametrize("name", AUTO_CLASSES)
+def test_auto_classes_load_a_task_model(
+    name: str, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    case = make_case(name)
+    case.model.save_pretrained(tmp_path)
+    case.inputs.save(tmp_path)
+    assert type(AUTO_CLASSES[name].from_pretrained(tmp_path)) is type(case.model)
+    assert type(AutoTokenizer.from_pretrained(tmp_path)) is ElmoTokenizer
+
+
+def test_a_folder_tells_its_task(
+    task_name: str, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    case = make_case(task_name, static_vocab_size=5, static_size=4)
+    case.model.save_pretrained(tmp_path)
+    case.inputs.save(tmp_path)
+    task, model, inputs = load_task_model(str(tmp_path))
+    assert task is case.task
+    expected = predict(task, case.model, case.inputs, case.examples)
+    assert predict(task, model, inputs, case.examples) == expected

@@ -1,0 +1,40 @@
+"""What a task makes of its examples."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hf_elmo.tasks import TASKS
+from hf_elmo.tasks.task import batch_by_length, describe_labels, predict
+
+
+def test_batches_hold_examples_of_like_length() -> None:
+    batches = list(batch_by_length("abcde", [3, 1, 2, 9, 1], 2))
+    assert batches == [[1, 4], [2, 0], [3]]
+
+
+def test_predictions_come_in_the_order_of_the_examples(
+    task_name: str, make_case: Callable[..., Any]
+) -> None:
+    case = make_case(task_name)
+    forward = predict(case.task, case.model, case.inputs, case.examples, batch_size=1)
+    case.model.train()
+    backward = predict(case.task, case.model, case.inputs, case.examples[::-1])
+    assert backward == forward[::-1]
+    assert case.model.training
+
+
+def test_what_the_caller_sets_goes_before_the_preset(make_case: Callable[..., Any]) -> None:
+    config = make_case("ner", "paper", lstm_size=7, elmo={"mix_layers": "top"}).model.config
+    assert (config.lstm_size, config.num_char_filters) == (7, 128)
+    assert (config.bilm.mix_layers, config.bilm.mix_l2) == ("top", 0.1)
+
+
+def test_labels_are_numbered() -> None:
+    assert describe_labels(["b", "a", "b"]) == {
+        "id2label": {0: "b", 1: "a"},
+        "label2id": {"b": 0, "a": 1},
+    }
+
+
+def test_every_task_has_both_presets() -> None:
+    assert all(set(task.presets) == {"paper", "cpu"} for task in TASKS.values())

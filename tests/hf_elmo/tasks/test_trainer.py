@@ -1,0 +1,153 @@
+"""Training of task models."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import TrainerCallback, set_seed
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.tasks.labels import Span
+from hf_elmo.tasks.readers import TaggedSentence
+from hf_elmo.tasks.task import Recipe
+from hf_elmo.tasks.trainer import LengthSampler, TaskTrainer, make_arguments
+from hf_elmo.tasks.words import WordInputs
+
+EXAMPLES = [
+    TaggedSentence(["w"] * row + ["Cat"], [Span("A", row, row)] if row % 2 else [])
+    for row in range(11)
+]
+
+
+class Stop(TrainerCallback):
+    """Break off, as a killed process would, after an epoch's checkpoint."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.epoch >= self.epoch:
+            raise KeyboardInterrupt
+
+
+def make_trainer(
+    make_case: Callable[..., Any], folder: Path, *callbacks: TrainerCallback, **changes: Any
+) -> TaskTrainer:
+    set_seed(0)
+    case = make_case("ner")
+    recipe = Recipe(**{"batch_size": 2, "num_epochs": 3, "patience": 5} | changes)
+    inputs = WordInputs(case.model, ElmoTokenizer(), cache=LayerCache(1_000_000))
+    inputs.fill([example.words for example in EXAMPLES])
+    arguments = make_arguments(case.task, recipe, folder, seed=0, disable_tqdm=True)
+    return TaskTrainer(
+        case.task,
+        case.model,
+        arguments,
+        recipe=recipe,
+        inputs=inputs,
+        train=EXAMPLES,
+        dev=EXAMPLES[:4],
+        callbacks=callbacks,
+    )
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_training_that_is_broken_off_ends_with_the_same_weights(
+    average: float | None, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    whole = make_trainer(make_case, tmp_path / "whole", average=average)
+    whole.train()
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(make_case, tmp_path / "broken", Stop(2), average=average).train()
+    again = make_trainer(make_case, tmp_path / "broken", average=average)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.log_history[-1]["epoch"] == 3
+    names = ["eval_f1", "loss"]
+    for entry, other in zip(whole.state.log_history, again.state.log_history, strict=True):
+        assert [entry.get(name) for name in names] == [other.get(name) for name in names]
+    assert_close(dict(again.model.state_dict()), dict(whole.model.state_dict()), rtol=0, atol=0)
+
+
+def test_the_average_of_the_weights_is_what_is_kept(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Note(TrainerCallback):
+        def on_step_end(self, *_: Any, model: Any, **__: Any) -> None:
+            seen.append(model.crf.transitions.detach().clone())
+
+    trainer = make_trainer(make_case, tmp_path, Note(), num_epochs=1, average=0.9)
+    trainer.train()
+    expected = seen[0]
+    for weights in seen[1:]:
+        expected = 0.9 * expected + 0.1 * weights
+    assert len(seen) > 2
+    assert_close(trainer.model.crf.transitions, expected)
+
+
+def test_the_best_model_is_kept(make_case: Callable[..., Any], tmp_path: Path) -> None:
+    trainer = make_trainer(make_case, tmp_path, num_epochs=8, learning_rate=0.02)
+    trainer.train()
+    scores = [entry["eval_f1"] for entry in trainer.state.log_history if "eval_f1" in entry]
+    assert max(scores) > 0
+    assert trainer.evaluate()["eval_f1"] == max(scores)
+    assert trainer.model.scores["f1"] == max(scores)
+
+
+def test_training_ends_early_without_a_better_score(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = make_trainer(make_case, tmp_path, num_epochs=9, patience=2, learning_rate=0.0)
+    trainer.train()
+    assert trainer.state.epoch == 3
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
+def test_the_recipe_names_the_optimiser(
+    optimizer: str, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = make_trainer(make_case, tmp_path, optimizer=optimizer, learning_rate=0.5)
+    made = trainer.create_optimizer()
+    assert type(made).__name__.lower() == optimizer
+    assert made.param_groups[0]["lr"] == 0.5
+    weights = [weight for group in made.param_groups for weight in group["params"]]
+    assert all(weight.requires_grad for weight in weights)
+
+
+def test_each_number_of_a_gradient_is_bounded(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = make_trainer(make_case, tmp_path, max_gradient=0.001)
+    batch = trainer._collate(EXAMPLES)
+    trainer.model(**batch).loss.backward()
+    gradients = [w.grad for w in trainer.model.parameters() if w.grad is not None]
+    assert max(float(gradient.abs().max()) for gradient in gradients) == pytest.approx(0.001)
+
+
+def test_the_learning_rate_is_halved_without_a_better_score(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = make_trainer(make_case, tmp_path, halves_rate=True, learning_rate=1e-6)
+    trainer.train()
+    rates = [e["learning_rate"] for e in trainer.state.log_history if "learning_rate" in e]
+    assert rates == [1e-6, 1e-6, 5e-7]
+
+
+def test_an_epoch_has_an_order_of_its_own_and_batches_of_like_length() -> None:
+    lengths = torch.randint(1, 100, (200,), generator=torch.Generator().manual_seed(0)).tolist()
+    sampler = LengthSampler(lengths, 4, seed=1)
+    first = list(sampler)
+    assert list(sampler) == first
+    assert sorted(first) == list(range(200))
+    spreads = [
+        max(lengths[row] for row in batch) - min(lengths[row] for row in batch)
+        for batch in (first[start : start + 4] for start in range(0, 200, 4))
+    ]
+    assert sum(spreads) / len(spreads) < 10  # of 99
+    sampler.set_epoch(1)
+    assert list(sampler) != first

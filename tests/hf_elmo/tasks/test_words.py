@@ -1,0 +1,119 @@
+"""Static vectors, and what a task model reads of words."""
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.tasks.words import WordInputs, read_static_words, read_vectors
+
+TABLE = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
+STATIC = {"static_vocab_size": 5, "static_size": 4}
+
+
+def write_binary(path: Path, count: int = 2) -> Path:
+    rows = b"".join(
+        word.encode() + b" " + struct.pack("<2f", *row) + b"\n"
+        for word, row in zip(["cat", "Höhe"], TABLE.tolist(), strict=True)
+    )
+    path.write_bytes(f"{count} 2\n".encode() + rows)
+    return path
+
+
+@pytest.mark.parametrize("header", ["", "2 2\n"])
+def test_vectors_are_read_from_text(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"{header}cat 0.5 -1\nHöhe 2 .25\n", encoding="utf-8")
+    vectors = read_vectors(path)
+    assert vectors.words == ["cat", "Höhe"]
+    assert_close(vectors.table, TABLE)
+
+
+def test_vectors_are_read_from_word2vec_s_binary_files(tmp_path: Path) -> None:
+    vectors = read_vectors(write_binary(tmp_path / "vectors.bin"))
+    assert vectors.words == ["cat", "Höhe"]
+    assert_close(vectors.table, TABLE)
+
+
+def test_the_first_vectors_are_read_on_request(tmp_path: Path) -> None:
+    vectors = read_vectors(write_binary(tmp_path / "vectors.bin"), max_words=1)
+    assert (vectors.words, vectors.table.tolist()) == (["cat"], [[0.5, -1.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cat 1 2\ndog 1\n", "line 2: expected a word and 2 numbers, found 'dog 1'"),
+        ("cat 1 2\ndog 1 x\n", "line 2: expected a word and 2 numbers, found 'dog 1 x'"),
+        ("", "expected vectors of words, found none"),
+    ],
+)
+def test_a_bad_text_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_vectors(path)
+
+
+def test_a_cut_binary_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected 3 vectors, found 2 and an end"):
+        read_vectors(write_binary(tmp_path / "vectors.bin", count=3))
+
+
+def test_a_binary_file_without_a_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(b"cat 0.5\n")
+    with pytest.raises(ValueError, match="expected a first line of two numbers"):
+        read_vectors(path)
+
+
+def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat", "Cat", "sat"])
+    ids = inputs([["Cat", "CAT", "Sat", "dog"], ["cat"]])["static_ids"]
+    assert ids.tolist() == [[2, 1, 3, 0], [1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("place", ["input", "none"])
+def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", elmo_at=place, **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat"])
+    assert ("input_ids" in inputs([["cat"]])) == (place == "input")
+
+
+def test_layers_are_computed_once(
+    make_case: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_case("sentiment").model
+    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
+    inputs.fill([["a", "cat"], ["dog"]])
+
+    def refuse(sentences: list[list[str]]) -> Iterator[Tensor]:
+        raise AssertionError(sentences)
+
+    monkeypatch.setattr(inputs, "_compute", refuse)
+    layers = inputs([["dog"], ["a", "cat"]])["elmo_layers"]
+    assert layers.shape == (2, 3, 2, 16)  # (batch, layers, tokens, hidden_size)
+    assert not layers[0, :, 1].any()
+
+
+def test_a_trained_bilm_is_not_cached(make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", elmo={"freeze_bilm": False}).model
+    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
+    assert "elmo_layers" not in inputs([["dog"]])
+
+
+def test_the_words_of_static_vectors_are_saved(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_case("sentiment", **STATIC).model
+    words = ["cat", "Höhe", "a\u2028b", "x\ry"]
+    WordInputs(model, ElmoTokenizer(), static_words=words).save(tmp_path)
+    assert read_static_words(tmp_path / "static_words.txt") == words
