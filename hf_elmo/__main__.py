@@ -6,6 +6,7 @@ import typer
 from transformers.utils import logging
 
 from .corpus.commands import embed
+from .demo.commands import add_commands as add_demo
 from .language_model.commands import evaluate, score, substitutes, vocab
 from .pretraining.commands import pretrain
 
@@ -19,6 +20,7 @@ def main() -> None:
 
 for command in (embed, vocab, pretrain, evaluate, score, substitutes):
     app.command()(command)
+add_demo(app)
 
 if __name__ == "__main__":
     if not sys.stderr.isatty():
