@@ -29,6 +29,18 @@ def place_links(app: Sphinx, path: Path, page: str, text: list[str]) -> None:
     text[0] = re.sub(r"\]\((?!https?:|#)", f"]({path.parent}/", text[0])
 
 
+def link_files(app: Sphinx, page: str, text: list[str]) -> None:
+    """Let links to Markdown beyond the site lead to the file: it is no page here."""
+    folder = Path(app.srcdir, page).parent
+
+    def link(match: re.Match[str]) -> str:
+        is_page = (folder / match[1]).resolve().is_relative_to(app.srcdir)
+        return match[0] if is_page else f"](path:{match[1]})"
+
+    text[0] = re.sub(r"\]\((\.\./[^)#\s]+\.md)(?:#[^)]*)?\)", link, text[0])
+
+
 def setup(app: Sphinx) -> None:
     """Register what is done beside the extensions."""
     app.connect("include-read", place_links)
+    app.connect("source-read", link_files)

@@ -5,18 +5,25 @@ import io
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+import convert
+import hf_elmo
 from convert.__main__ import app as convert_app
 from hf_elmo.__main__ import app
 from hf_elmo.bundled import resolve_name
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "entry-points"
+]
+ARCHITECTURES = [x.partition(":")[2] for x in ENTRY_POINTS["spacy_architectures"].values()]
 PAGES = sorted(DOCS.rglob("*.md"))
 OUTPUT = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
 COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_elmo (\w+)) (.*)")
@@ -100,6 +107,11 @@ def test_every_page_is_in_the_table_of_contents() -> None:
         for entry in block.split("\n\n", 1)[-1].split()
     }
     assert {page.resolve() for page in PAGES} - listed == {(DOCS / "index.md").resolve()}
+
+
+@pytest.mark.parametrize("name", [*hf_elmo.__all__, *convert.__all__, *ARCHITECTURES])
+def test_the_api_has_what_is_public(name: str) -> None:
+    assert re.search(rf"\b{name}\b", (DOCS / "api.md").read_text(encoding="utf-8"))
 
 
 def test_the_code_of_the_spacy_universe_runs(capsys: pytest.CaptureFixture[str]) -> None:
