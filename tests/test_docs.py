@@ -25,7 +25,7 @@ ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8
 ]
 ARCHITECTURES = [x.partition(":")[2] for x in ENTRY_POINTS["spacy_architectures"].values()]
 PAGES = sorted(DOCS.rglob("*.md"))
-OUTPUT = re.compile(r"^\s*print\(.*\)  # (.*)$", re.MULTILINE)
+OUTPUT = re.compile(r"^\s*(?:print\(.*)?\)  # (.*)$", re.MULTILINE)  # the formatter wraps long ones
 COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_elmo (\w+)) (.*)")
 
 # What an entry of spaCy's website/meta/universe.json may have, and where it may stand.
