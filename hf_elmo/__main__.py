@@ -6,9 +6,10 @@ import typer
 from transformers.utils import logging
 
 from .corpus.commands import embed
+from .demo.commands import add_commands as add_demo
 from .language_model.commands import evaluate, score, substitutes, vocab
 from .pretraining.commands import pretrain
-from .tasks.commands import add_commands
+from .tasks.commands import add_commands as add_task_commands
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -20,7 +21,8 @@ def main() -> None:
 
 for command in (embed, vocab, pretrain, evaluate, score, substitutes):
     app.command()(command)
-add_commands(app)
+add_task_commands(app)
+add_demo(app)
 
 if __name__ == "__main__":
     if not sys.stderr.isatty():

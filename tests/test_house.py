@@ -23,11 +23,17 @@ FORBIDDEN = {
 ALLOWED = {"convert/formats/nlpl.py": {"spacy"}}  # for its names of languages
 # The rooms of hf_elmo, from the lowest to the highest: a room imports its own and lower ones only.
 # What is in no room (the network and what travels to the Hub with it) is below them all.
-ROOMS = ("bundled", "corpus", "language_model", "pretraining", "tasks")
+ROOMS = ("bundled", "corpus", "language_model", "pretraining", "tasks", "demo")
 # Heavy optional packages: where they may be imported, and then only inside functions.
 OPTIONAL = {
     "h5py": ("hf_elmo/corpus/", "convert/"),
-    "spacy": ("hf_elmo/corpus/", "hf_elmo/tasks/", "convert/formats/nlpl.py", "spacy_elmo/"),
+    "spacy": (
+        "hf_elmo/corpus/",
+        "hf_elmo/tasks/",
+        "hf_elmo/demo/",
+        "convert/formats/nlpl.py",
+        "spacy_elmo/",
+    ),
     "datasets": ("hf_elmo/corpus/", "hf_elmo/pretraining/"),
     "matplotlib": ("spacy_elmo/mix_report.py",),
     "pyarrow": ("hf_elmo/corpus/",),

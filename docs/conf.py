@@ -1,0 +1,46 @@
+"""How Sphinx builds the site: `sphinx-build -W docs build/docs`."""
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+project = "spacy-elmo"
+author = "The authors of spacy-elmo"
+release = importlib.metadata.version("spacy-elmo")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+html_theme = "furo"
+html_title = "spacy-elmo"
+html_copy_source = False
+
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+default_role = "code"  # docstrings mark code with single backticks
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+
+def place_links(app: Sphinx, path: Path, page: str, text: list[str]) -> None:
+    """Let the links of an included file lead from the page that includes it."""
+    text[0] = re.sub(r"\]\((?!https?:|#)", f"]({path.parent}/", text[0])
+
+
+def link_files(app: Sphinx, page: str, text: list[str]) -> None:
+    """Let links to Markdown beyond the site lead to the file: it is no page here."""
+    folder = Path(app.srcdir, page).parent
+
+    def link(match: re.Match[str]) -> str:
+        is_page = (folder / match[1]).resolve().is_relative_to(app.srcdir)
+        return match[0] if is_page else f"](path:{match[1]})"
+
+    text[0] = re.sub(r"\]\((\.\./[^)#\s]+\.md)(?:#[^)]*)?\)", link, text[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Register what is done beside the extensions."""
+    app.connect("include-read", place_links)
+    app.connect("source-read", link_files)

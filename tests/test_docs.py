@@ -1,0 +1,127 @@
+"""The site's pages do what they say: their code runs, their options and links exist."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import convert
+import hf_elmo
+from convert.__main__ import app as convert_app
+from hf_elmo.__main__ import app
+from hf_elmo.bundled import resolve_name
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "entry-points"
+]
+ARCHITECTURES = [x.partition(":")[2] for x in ENTRY_POINTS["spacy_architectures"].values()]
+PAGES = sorted(DOCS.rglob("*.md"))
+OUTPUT = re.compile(r"^\s*(?:print\(.*)?\)  # (.*)$", re.MULTILINE)  # the formatter wraps long ones
+COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_elmo (\w+)) (.*)")
+
+# What an entry of spaCy's website/meta/universe.json may have, and where it may stand.
+UNIVERSE_FIELDS = {
+    "id",
+    "title",
+    "slogan",
+    "description",
+    "github",
+    "pip",
+    "code_example",
+    "code_language",
+    "url",
+    "thumb",
+    "image",
+    "author",
+    "author_links",
+    "category",
+    "tags",
+}
+UNIVERSE_CATEGORIES = {"pipeline", "training", "models", "research", "visualizers", "standalone"}
+
+
+def find_blocks(page: Path, language: str) -> list[str]:
+    """Return the code of a page, block by block."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+PAGES_OF_PYTHON = [page for page in PAGES if find_blocks(page, "python")]
+
+
+def get_name(page: Path) -> str:
+    return page.relative_to(DOCS).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES_OF_PYTHON, ids=get_name)
+def test_code_of_a_page_prints_what_its_comments_say(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of a page run one after the other; `my-elmo` is the bundled model."""
+    (tmp_path / "my-elmo").symlink_to(resolve_name("elmo-mini-en"))
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(find_blocks(page, "python"))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
+    assert printed.getvalue().splitlines() == OUTPUT.findall(code)
+
+
+def find_options(name: str) -> set[str]:
+    """Return the options of a command of `python -m hf_elmo`, or of `elmo-convert`."""
+    command: Any = typer.main.get_command(convert_app if name == "elmo-convert" else app)
+    command = command if name == "elmo-convert" else command.commands[name]
+    return {option for parameter in command.params for option in parameter.opts}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=get_name)
+def test_commands_of_a_page_have_the_options_that_it_names(page: Path) -> None:
+    for block in find_blocks(page, "sh"):
+        for match in COMMAND.finditer(block.replace("\\\n", " ")):
+            known = find_options(match[2] or match[3] or match[1])
+            words = shlex.split(match[4], comments=True)
+            assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=get_name)
+def test_links_of_a_page_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = {
+        (index.parent / f"{entry}.md").resolve()
+        for index in PAGES
+        for block in find_blocks(index, "{toctree}")
+        for entry in block.split("\n\n", 1)[-1].split()
+    }
+    assert {page.resolve() for page in PAGES} - listed == {(DOCS / "index.md").resolve()}
+
+
+@pytest.mark.parametrize("name", [*hf_elmo.__all__, *convert.__all__, *ARCHITECTURES])
+def test_the_api_has_what_is_public(name: str) -> None:
+    assert re.search(rf"\b{name}\b", (DOCS / "api.md").read_text(encoding="utf-8"))
+
+
+def test_the_code_of_the_spacy_universe_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = json.loads((DOCS / "spacy_universe.json").read_text(encoding="utf-8"))
+    assert set(entry) <= UNIVERSE_FIELDS
+    assert set(entry["category"]) <= UNIVERSE_CATEGORIES
+    exec("\n".join(entry["code_example"]), {})
+    assert capsys.readouterr().out == "(7, 256)\n"
+
+
+def test_the_gradio_demo_can_be_compiled() -> None:
+    path = ROOT / "examples" / "demo" / "app.py"
+    compile(path.read_text(encoding="utf-8"), str(path), "exec")
