@@ -16,7 +16,7 @@ from .lstm_products import Quantization, pack_int8_weight
 from .modeling_outputs import ElmoModelOutput, ElmoState
 from .packing import lay_out, pack_words
 from .scalar_mix import mix_layers
-from .word_cache import WordCache, encode_distinct
+from .word_cache import WordCache, WordIds, encode_distinct, is_plain
 
 # Words of which the characters are encoded at a time, so that memory stays bounded.
 WORDS_PER_CHUNK = 128
@@ -128,6 +128,8 @@ class ElmoTokenEncoder(nn.Module):
     def _encode_chunk(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         parts = []
         device = next(self.parameters()).device
+        if device.type == "meta":  # the weights come when they are needed (accelerate's offloading)
+            device = torch.device("cpu")
         if word_input_ids is not None:
             parts.append(self.word_embedding(word_input_ids.to(device)))
         if input_ids is not None:
@@ -151,6 +153,10 @@ class ElmoTokenEncoder(nn.Module):
         used = (input_ids != self.config.char_padding_id).any(dim=0).nonzero()
         longest = int(used[-1]) + 1 if len(used) else 0
         return input_ids[:, : longest + max(width for width, _ in self.config.char_filters or [])]
+
+
+# Of all parts of an encoder that nobody has replaced by another.
+ENCODER_CLASSES = {ElmoTokenEncoder, ElmoHighway, nn.Conv1d, nn.Embedding, nn.Linear, nn.ModuleList}
 
 
 def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
@@ -245,7 +251,8 @@ class ElmoModel(ElmoPreTrainedModel):
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         """Encode words, each on its own, equal ones once.
 
-        Where no gradient can be wanted, the vectors of the words stay in `word_cache`.
+        Where no gradient can be wanted, the vectors of the words stay in `word_cache`, unless a
+        part of the encoder is replaced (by an adapter, for instance) or has hooks.
 
         Args:
             input_ids: Character ids, shape `(words, characters)`, or None without characters.
@@ -254,10 +261,18 @@ class ElmoModel(ElmoPreTrainedModel):
         Returns:
             Word vectors, shape `(words, projection_size)`.
         """
-        return encode_distinct(self.token_encoder, self.word_cache, input_ids, word_input_ids)
+        return self._encode((input_ids, word_input_ids))[0]
 
     def encode_boundaries(self) -> Tensor:
         """Encode `<S>` and `</S>`, shape `(2, projection_size)`."""
+        return self._encode(self._spell_boundaries())[0]
+
+    def _encode(self, *batches: WordIds) -> list[Tensor]:
+        cache = self.word_cache if is_plain(self.token_encoder, ENCODER_CLASSES) else None
+        return encode_distinct(self.token_encoder, cache, batches)
+
+    def _spell_boundaries(self) -> WordIds:
+        """Return the ids of `<S>` and `</S>`."""
         config = self.config
         ids = word_ids = None
         if config.char_embedding_size:
@@ -269,7 +284,7 @@ class ElmoModel(ElmoPreTrainedModel):
         if config.word_embedding_size:
             rows = [config.sentence_start_word_id, config.sentence_end_word_id]
             word_ids = torch.tensor(rows)
-        return self.encode_words(ids, word_ids)
+        return ids, word_ids
 
     def run_bilm(
         self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None
@@ -376,21 +391,21 @@ class ElmoModel(ElmoPreTrainedModel):
             raise NotImplementedError(NO_EXPORT)
         mask = self._check_inputs(input_ids, attention_mask, word_input_ids)
         batch = len(mask)
-        words = self.encode_words(
-            None if input_ids is None else input_ids[mask],
-            None if word_input_ids is None else word_input_ids[mask],
-        )
+        ids = input_ids if input_ids is None else input_ids[mask]
+        word_ids = word_input_ids if word_input_ids is None else word_input_ids[mask]
+        words, boundaries = self._encode((ids, word_ids), self._spell_boundaries())
         # The LSTMs read hidden_states[0] itself, so that its gradient can be asked for.
         words = words.repeat(1, 2 if self.config.bidirectional else 1)  # (words, hidden_size)
         first = lay_out(words, mask.shape, *mask.nonzero(as_tuple=True))
         words = first[mask][:, : self.config.projection_size]
-        table = torch.cat([self.encode_boundaries(), words])
+        table = torch.cat([boundaries, words])
         order, batch_sizes, entries, rows, columns = pack_words(mask)
         if state is not None:
             if (state.backward is not None) != self.config.bidirectional:
                 raise ValueError(
                     f"Expected a state {'with' if self.config.bidirectional else 'without'} a "
-                    "backward direction, as this model returns it."
+                    f"backward direction, got one {'with' if state.backward else 'without'}. Pass "
+                    "a state that this model returned."
                 )
             state = _reorder_state(state, order, batch)
         layers, state = self.run_bilm(table[entries], batch_sizes, state)
@@ -435,9 +450,10 @@ class ElmoModel(ElmoPreTrainedModel):
             ("word_input_ids", word_ids, config.word_embedding_size > 0),
         ):
             if (ids is not None) != is_read:
+                expected, got = (name, "none") if is_read else (f"no {name}", "some")
                 raise ValueError(
-                    f"This model {'needs' if is_read else 'takes no'} {name}; its tokenizer, from "
-                    "the same name, gives what it needs."
+                    f"Expected {expected}, got {got}. Call the model's own tokenizer, loaded by "
+                    "the same name, and pass what it returns: model(**batch)."
                 )
         if input_ids is not None and (
             input_ids.dim() != 3 or input_ids.shape[2] != config.max_characters_per_token
@@ -468,7 +484,10 @@ def _reorder_state(state: ElmoState, order: Tensor, batch: int) -> ElmoState:
     for direction in state:
         for part in direction or ():
             if part.shape[1] != batch:
-                raise ValueError(f"Expected a state of {batch} sentences, got {part.shape[1]}.")
+                raise ValueError(
+                    f"Expected a state of {batch} sentences, got {part.shape[1]}. Pass the state "
+                    "that a call with as many sentences returned, or None for zeros."
+                )
     forward, backward = state
     return ElmoState(
         (forward[0][:, order], forward[1][:, order]),

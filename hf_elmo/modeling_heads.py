@@ -97,7 +97,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if targets is not None:
             losses = [
                 F.cross_entropy(scores.flatten(0, 1).float(), target.flatten())
-                for scores, target in zip(logits, targets, strict=False)
+                for scores, target in zip(logits, targets[: len(logits)], strict=True)
             ]
             loss = torch.stack(losses).mean()
         return ElmoForPreTrainingOutput(

@@ -3,33 +3,57 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .weight_marks import mark_weights
+
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
 ENTRY_BYTES = 250  # of a key's bytes object, its slot's number and its node in an OrderedDict
 
+# Character ids `(words, characters)` and rows of the lexicon `(words,)`; None = not read.
+WordIds = tuple[Tensor | None, Tensor | None]
+
 
 def encode_distinct(
-    encoder: nn.Module,
-    cache: "WordCache",
-    input_ids: Tensor | None,
-    word_input_ids: Tensor | None,
-) -> Tensor:
+    encoder: nn.Module, cache: "WordCache | None", batches: Sequence[WordIds]
+) -> list[Tensor]:
     """Encode words, equal ones once; where no gradient can be wanted, known ones not at all.
 
     Args:
         encoder: Gives the vectors of words, from the two tensors of ids.
-        cache: Keeps them.
-        input_ids: Character ids, shape `(words, characters)`, or None without characters.
-        word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+        cache: Keeps them; None = nothing is kept.
+        batches: Words: character ids of shape `(words, characters)`, or None without characters;
+            rows of the lexicon of shape `(words,)`, or None without a lexicon.
 
     Returns:
-        Word vectors, shape `(words, width)`, on the weights' device.
+        Word vectors of each batch, shape `(words, width)`, on the weights' device.
     """
+    parameters = list(encoder.parameters())
+    is_learning = torch.is_grad_enabled() or encoder.training
+    if is_learning and any(parameter.requires_grad for parameter in parameters):
+        cache = None
+    state = _mark_state(parameters) if cache is not None else None
+    return [_encode_batch(encoder, cache, state, *batch) for batch in batches]
+
+
+def _mark_state(parameters: list[nn.Parameter]) -> Hashable:
+    """Return what tells the weights, and the dtype of what is computed from them."""
+    device = parameters[0].device.type
+    dtype = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+    return mark_weights(parameters), dtype
+
+
+def _encode_batch(
+    encoder: nn.Module,
+    cache: "WordCache | None",
+    state: Hashable,
+    input_ids: Tensor | None,
+    word_input_ids: Tensor | None,
+) -> Tensor:
     columns = [word_input_ids[:, None]] if word_input_ids is not None else []
     columns += [input_ids] if input_ids is not None else []
     rows = torch.cat(columns, dim=1).to("cpu", torch.int32).contiguous().numpy()
@@ -46,47 +70,44 @@ def encode_distinct(
             None if word_input_ids is None else ids[:, 0],
         )
 
-    parameters = list(encoder.parameters())
-    is_frozen = not any(parameter.requires_grad for parameter in parameters)
-    if (torch.is_grad_enabled() or encoder.training) and not is_frozen:
-        vectors = encode(list(numbers))
-    else:
-        vectors = cache.fetch(list(numbers), _mark_weights(parameters), encode)
+    distinct = list(numbers)
+    vectors = encode(distinct) if cache is None else cache.fetch(distinct, state, encode)
     return vectors[places.to(vectors.device)]
 
 
-def _mark_weights(parameters: Sequence[nn.Parameter]) -> Hashable:
-    """Return what tells the state of the weights, and the dtype of what is computed of them."""
-    versions = tuple(
-        (parameter.data_ptr(), -1 if parameter.is_inference() else parameter._version)
-        for parameter in parameters
+def is_plain(module: nn.Module, classes: Collection[type[nn.Module]]) -> bool:
+    """Whether a module computes what its weights say: no part of it replaced, wrapped or hooked.
+
+    Args:
+        module: The module.
+        classes: Of it and of all its parts. A subclass does not count: adapters and
+            parametrizations make some, and keep weights where nobody looks for them.
+
+    Returns:
+        False if the result may depend on more than the module's parameters.
+    """
+    return not nn.modules.module._has_any_global_hook() and all(
+        type(part) in classes
+        and not (part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
+        for part in module.modules()
     )
-    device_type = parameters[0].device.type
-    autocast = torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type)
-    return versions, autocast
 
 
 class WordCache:
     """Keep the vectors of words; forget those used longest ago when there is no room.
 
     A vector depends on a word and on weights alone: `fetch` is given something that tells the
-    weights' state, and forgets everything when that has changed. What it cannot see is a weight
-    changed through `.data` in place: call `clear` then.
+    weights' state, and forgets everything when that has changed.
 
     Threads may share it. A forked process starts with an empty one, as does a copy or what is
     unpickled.
 
     Args:
         max_bytes: Bound of what the entries take; 0 = keep nothing.
-
-    Attributes:
-        hits: Distinct words that were here when a call asked for them.
-        misses: Distinct words that were not.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
-        self.hits = self.misses = 0
         self._start()
 
     def _start(self) -> None:
@@ -105,11 +126,6 @@ class WordCache:
 
     def __len__(self) -> int:
         return len(self._slots)
-
-    @property
-    def hit_rate(self) -> float:
-        """Share of the distinct words of all calls that were here."""
-        return self.hits / max(self.hits + self.misses, 1)
 
     def clear(self) -> None:
         """Forget all words."""
@@ -140,8 +156,6 @@ class WordCache:
                     self._slots.move_to_end(key)
             known = None if self._table is None else self._table[[s for s in slots if s >= 0]]
         missing = [key for key, slot in zip(keys, slots, strict=True) if slot < 0]
-        self.hits += len(keys) - len(missing)
-        self.misses += len(missing)
         if known is not None and not missing:
             return known
         computed = compute(missing)

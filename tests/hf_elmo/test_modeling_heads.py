@@ -461,3 +461,18 @@ def test_compiled_models_do_as_they_did(
     assert_close(compiled(*batch)[0], model(*batch)[0])
     compiled(*batch)[0].sum().backward()
     assert model.base_model.token_encoder.projection.weight.grad is not None
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, which peft asks
+def test_peft_trains_the_mixes_beside_adapters(tiny_config: ElmoConfig) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(
+        r=2, target_modules=["projection"], modules_to_save=["features", "classifier"]
+    )
+    model = peft.get_peft_model(make_classifier(ElmoForTokenClassification, tiny_config), config)
+    labels = torch.ones(5, 6, dtype=torch.long)
+    model.train()(*make_batch(tiny_config, SENTENCES), labels=labels).loss.backward()
+    names = {name for name, value in model.named_parameters() if value.grad is not None}
+    saved = "base_model.model.features.modules_to_save.default.scalar_mixes.0"
+    assert {f"{saved}.weights", f"{saved}.gamma"} <= names
+    assert any("lora_A" in name for name in names)
