@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from .configuration_elmo import ElmoConfig
 from .lstm import ElmoLstm
-from .model_card import CARD_FILE, make_model_card, push_with_card
+from .model_card import push_with_card
 
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 
@@ -56,7 +56,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 there or not, with transformers' usual warning.
             RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
                 for heads only. (So does transformers, but without naming it.)
+            OSError: If there is no such model.
         """
+        _check_name(pretrained_model_name_or_path)
         wants_report = kwargs.pop("output_loading_info", False)
         allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
         model: Self
@@ -85,17 +87,34 @@ class ElmoPreTrainedModel(PreTrainedModel):
         push_to_hub: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Save as `PreTrainedModel.save_pretrained` does, and a model card where there is none."""
+        """Save as `PreTrainedModel.save_pretrained` does; pushed, the model gets a card."""
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
         super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
-        card = Path(save_directory) / CARD_FILE
-        if is_main_process and not card.exists():
-            name = card.resolve().parent.name
-            card.write_text(make_model_card(self.config, name=name), encoding="utf-8")
         if is_main_process and push_to_hub:
-            hub_options.setdefault("repo_id", card.resolve().parent.name)
+            hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
             self.push_to_hub(**hub_options, token=kwargs.get("token"))
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> Any:
+        """Return the table that the first ids index, of which the size cannot be changed.
+
+        Raises:
+            ValueError: If another size is asked for.
+        """
+        table = cast(nn.Embedding, self.get_input_embeddings())
+        size = table.num_embeddings
+        if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
+            raise ValueError(
+                f"Expected {size} tokens, the model's characters (or words of its lexicon), got "
+                f"{new_num_tokens}, in multiples of {pad_to_multiple_of or 1}. They are part of "
+                "the model: words of any spelling can be read, and none needs to be added."
+            )
+        return table
 
     def post_init(self) -> None:
         """Draw the initial values, and freeze the biLM if that is wanted."""
@@ -106,6 +125,16 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Leave the biLM's weights untrained in heads over its features, if so configured."""
         if hasattr(self, "features") and self.config.freeze_bilm:
             self.base_model.requires_grad_(False)
+
+
+def _check_name(name: str | PathLike[str] | None) -> None:
+    """Refuse at once what is no folder and no name on the Hub, which would be asked in vain."""
+    if name is not None and len(Path(name).parts) == 1 and not Path(name).exists():
+        raise OSError(
+            f"Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
+            f"{str(name)!r}: there is no such folder. The model that ships with this package is "
+            'loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
+        )
 
 
 def _is_of_bilm(key: str) -> bool:

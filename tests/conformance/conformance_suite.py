@@ -3,7 +3,6 @@
 import unittest
 from typing import Any
 
-import pytest
 import torch
 from transformers.models.auto import modeling_auto
 
@@ -69,6 +68,7 @@ class ElmoModelTest(ModelTesterMixin, unittest.TestCase):
     )
     has_attentions = False
     test_resize_embeddings = False  # the table of characters is no vocabulary that grows
+    test_mismatched_shapes = False  # `vocab_size` shapes the softmax alone; classifiers have none
 
     def setUp(self) -> None:
         self.model_tester = ElmoModelTester()
@@ -80,6 +80,3 @@ class ElmoModelTest(ModelTesterMixin, unittest.TestCase):
         if return_labels and model_class is ElmoForPreTraining:
             inputs["labels"] = torch.zeros(inputs["input_ids"].shape[:2], dtype=torch.long)
         return inputs
-
-    def test_load_with_mismatched_shapes(self) -> None:
-        pytest.skip("A misshapen tensor is a ValueError here, not a RuntimeError: stated design.")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import cpu_offload
 from batches import HEADS, SENTENCES, TOLERANCE, make_batch, make_classifier
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
@@ -13,6 +14,7 @@ from transformers import (
     AutoModelForPreTraining,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    PreTrainedModel,
 )
 
 from hf_elmo import (
@@ -173,3 +175,35 @@ def test_models_are_built_without_memory_on_the_meta_device(
     with torch.device("meta"):
         model = head(ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 7}))
     assert {value.device.type for value in model.state_dict().values()} == {"meta"}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_tables_of_characters_keep_their_size(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7)
+    table = model.resize_token_embeddings(262)  # as scripts do, with the tokenizer's length
+    assert table is model.base_model.token_encoder.char_embedding
+    assert model.config.vocab_size == 7
+    with pytest.raises(ValueError, match=r"Expected 262 tokens, .* got 263, in multiples of 1"):
+        model.resize_token_embeddings(263)
+    with pytest.raises(ValueError, match="got None, in multiples of 64"):
+        model.resize_token_embeddings(pad_to_multiple_of=64)
+
+
+def test_a_misspelt_name_is_refused_without_asking_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", None)  # it must not come so far
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match=r"got 'elmo-mini-em': there is no .*\"elmo-mini-en\""):
+        ElmoModel.from_pretrained("elmo-mini-em")
+
+
+def test_an_offloaded_encoder_computes_the_same(tiny_model: ElmoModel) -> None:
+    batch = make_batch(tiny_model.config, SENTENCES)
+    with torch.no_grad():
+        expected = tiny_model(*batch).elmo
+        cpu_offload(tiny_model.token_encoder, execution_device="cpu")
+        assert tiny_model.token_encoder.projection.weight.is_meta
+        assert_close(tiny_model(*batch).elmo, expected, **TOLERANCE)

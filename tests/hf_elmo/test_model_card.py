@@ -16,6 +16,7 @@ from hf_elmo import (
     ElmoTokenizer,
     model_card,
 )
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.model_card import count_parameters, make_model_card
 
 
@@ -98,7 +99,8 @@ def test_the_cards_example_runs(
 ) -> None:
     head(tiny_config).save_pretrained(tmp_path / "my-model")
     ElmoTokenizer().save_pretrained(tmp_path / "my-model")
-    card = (tmp_path / "my-model" / "README.md").read_text(encoding="utf-8")
+    config = head.from_pretrained(tmp_path / "my-model").config
+    card = make_model_card(config, name="my-model")
     example = card.split("```python\n")[1].split("```")[0]
     assert example.rstrip().splitlines()[-1].split("#")[1].strip().startswith(shape)
     monkeypatch.chdir(tmp_path)
@@ -108,10 +110,20 @@ def test_the_cards_example_runs(
     assert str(tuple(names["out"][name].shape)) == size
 
 
-def test_saving_keeps_a_card_that_is_there(tiny_model: ElmoModel, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("Mine.")
+def test_saving_writes_no_card(tiny_model: ElmoModel, tmp_path: Path) -> None:
     tiny_model.save_pretrained(tmp_path)
-    assert (tmp_path / "README.md").read_text() == "Mine."
+    assert not (tmp_path / "README.md").exists()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_code_on_the_bundled_models_card_runs_as_pasted(number: int) -> None:
+    card = (Path(resolve_name(BUNDLED_NAME)) / "README.md").read_text(encoding="utf-8")
+    code = card.split("```python\n")[1 + number].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert "out.elmo: (2, 5, 256)" in card
+    shape = names["out"].elmo.shape if number == 0 else names["doc"].tensor.shape
+    assert shape == ((2, 5, 256) if number == 0 else (6, 256))
 
 
 class FakeHub:
