@@ -1,0 +1,70 @@
+"""`pretrain` killed or refused at changes of the file system: the same command finishes it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from faulty_run import Fault, run
+from safetensors.torch import load_file
+
+from hf_elmo import ElmoConfig
+from hf_elmo.__main__ import app
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+LINES = [" ".join(("abcdefghij" * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
+MAX_FAULTS = {"kill": 40, "terminate": 5, "full": 5, "read-only": 5}  # of a recipe
+HELDOUT = ["--valid", "{text}", "--evaluate-every", "1"]
+RECIPES = {
+    "adamw": [],
+    "adagrad": ["--optimizer", "adagrad"],
+    "adagrad, held-out": [*HELDOUT, "--optimizer", "adagrad"],
+    "adamw, held-out": [*HELDOUT, "--patience", "2"],
+    "all": [
+        *HELDOUT,
+        *("--ema", "0.9", "--char-noise", "0.3", "--schedule", "linear", "--accumulate", "2"),
+    ],
+}
+
+
+@pytest.fixture
+def pretrain(tmp_path: Path, tiny_config: ElmoConfig) -> Callable[..., Callable[[], None]]:
+    """Make the command that trains a tiny biLM for three steps, with a checkpoint after each."""
+    text, config = tmp_path / "text.txt", tmp_path / "tiny.json"
+    text.write_text("\n".join(LINES) + "\n")
+    tiny_config.dropout = 0.1
+    tiny_config.to_json_file(config)
+
+    def make(output: Path, recipe: list[str]) -> Callable[[], None]:
+        arguments = [
+            *("pretrain", "--train", str(text), "--config", str(config), "--output", str(output)),
+            *("--vocab-size", "20", "--negatives", "4", "--window", "5", "--batch-size", "4"),
+            *("--max-steps", "3", "--save-every", "1", "--keep", "1", "--log-every", "1", "--cpu"),
+            *(argument.format(text=text) for argument in recipe),
+        ]
+        return lambda: app([*arguments, "--resume"])
+
+    return make
+
+
+@pytest.mark.parametrize("fault", MAX_FAULTS)
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_same_command_finishes_what_failed(
+    pretrain: Callable[..., Callable[[], None]], tmp_path: Path, name: str, fault: Fault
+) -> None:
+    whole = tmp_path / "whole"
+    code, num_changes = run(pretrain(whole, RECIPES[name]), whole)
+    assert code == 0
+    expected = load_file(whole / "model.safetensors")
+    step = -(-num_changes // MAX_FAULTS[fault])
+
+    for at in range(1, num_changes + 1, step):
+        output = tmp_path / f"at-{at}"
+        first = run(pretrain(output, RECIPES[name]), output, fault, at)
+        second = run(pretrain(output, RECIPES[name]), output)
+        assert second.exit_code == 0, (at, first, second)
+        for key, value in load_file(output / "model.safetensors").items():
+            assert torch.equal(value, expected[key]), (at, key, first)
