@@ -67,8 +67,9 @@ def test_the_same_command_finishes_what_failed(
         output = folder / f"vectors{suffix}"
         first = run(embed(output), folder, fault, at)
         assert first.exit_code != 0 or fault in ("full", "read-only"), (at, first)
-        second = run(embed(output), folder)
-        assert second.exit_code == 0, (at, first, second)
+        if first.exit_code != 0:  # a disk may fill up when only deleting is left to do
+            second = run(embed(output), folder)
+            assert second.exit_code == 0, (at, first, second)
         assert [path.name for path in folder.iterdir()] == [output.name], at
         for value, right in zip(read_vectors(output), expected, strict=True):
             np.testing.assert_array_equal(value, right, err_msg=str(at))
