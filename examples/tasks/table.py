@@ -93,10 +93,13 @@ def run(
     if any(folder.glob("checkpoint-*")):
         command.append("--resume")
     start = time.monotonic()
-    process = subprocess.Popen(command, stdout=sys.stderr)
-    _, status, usage = os.wait4(process.pid, 0)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # else it is waited for again
     if status:
-        raise RuntimeError(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}.")
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}.")
     minutes = (time.monotonic() - start) / 60
     chosen, model, inputs = load_task_model(str(folder))
     examples = chosen.read(data / files.test)
