@@ -73,7 +73,7 @@ class LayerCache:
     def fetch(
         self, sentences: Sequence[Words], compute: Callable[[list[Words]], Iterator[Tensor]]
     ) -> Iterator[Tensor]:
-        """Give the layers of sentences, computing those that are not kept.
+        """Return the layers of sentences, computing those that are not kept.
 
         Args:
             sentences: Words of each sentence.
