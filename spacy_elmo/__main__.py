@@ -6,6 +6,8 @@ from typing import Annotated
 import spacy
 import typer
 
+from hf_elmo.command_errors import report_errors
+
 from .mix_report import collect_mixes, draw_table, plot_mixes
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -17,6 +19,7 @@ def main() -> None:
 
 
 @app.command()
+@report_errors
 def show_mix(
     pipeline: Annotated[
         str, typer.Argument(metavar="PIPELINE", help="A folder or an installed package.")
@@ -33,7 +36,7 @@ def show_mix(
     """
     mixes = collect_mixes(spacy.load(pipeline))
     if not mixes:
-        raise typer.BadParameter(
+        raise ValueError(
             f"No component of {pipeline} has learned a mix: that takes an architecture "
             "spacy_elmo.ElmoListener.v1 in its model."
         )

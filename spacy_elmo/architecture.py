@@ -78,7 +78,7 @@ def make_elmo_model(
 
 
 def get_shim(model: ThincModel) -> ElmoShim:
-    """Give the shim that holds a thinc model's biLM."""
+    """Return the shim that holds a thinc model's biLM."""
     return cast(ElmoShim, model.shims[0])
 
 

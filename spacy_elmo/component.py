@@ -67,7 +67,7 @@ class Prediction(NamedTuple):
     },
 )
 class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
-    """Give each token its vector in context, as `doc.tensor`, and its layers on request.
+    """Set each token's vector in context, as `doc.tensor`, and its layers on request.
 
     Args:
         nlp: The pipeline.
@@ -306,7 +306,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self.source.num_listeners = len(self.listeners)
 
     def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
-        """Forget a layer that read this component; give whether it was known."""
+        """Forget a layer that read this component; return whether it was known."""
         listeners = self.listener_map.get(component_name, [])
         if listener not in listeners:
             return False
@@ -341,7 +341,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
     # On disk: vocab and model/, the folder that `save_pretrained` writes.
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Give the component as bytes, weights included unless `store_weights` is false."""
+        """Return the component as bytes, weights included unless `store_weights` is false."""
         self.source.finish_batch()
         parts: dict[str, Callable[..., Any]] = {
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),

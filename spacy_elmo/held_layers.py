@@ -51,7 +51,7 @@ class HeldLayers:
         self._docs[doc] = HeldDoc(_number_words(doc), segments, layers, num_readers)
 
     def take(self, doc: Doc) -> DocLayers | None:
-        """Give the layers of a doc to a listener, if they are here."""
+        """Return the layers of a doc, for a listener, or None."""
         held = self._find(doc)
         layers = None if held is None else held.layers  # once: another thread may drop them
         if held is None or layers is None:
@@ -62,7 +62,7 @@ class HeldLayers:
         return DocLayers(layers, held.segments)
 
     def get_segments(self, doc: Doc) -> list[Segment] | None:
-        """Give the sentences of a doc that were noted."""
+        """Return the sentences that were noted of a doc, or None."""
         held = self._find(doc)
         return None if held is None else held.segments
 

@@ -22,7 +22,7 @@ from .training_batch import TrainingBatch
 
 
 class LayerSource:
-    """Give the layers of docs to listeners, and their gradients to the biLM.
+    """Hand the layers of docs to listeners, and their gradients to the biLM.
 
     Args:
         model: What `spacy_elmo.ElmoModel.v1` makes.
@@ -60,7 +60,7 @@ class LayerSource:
     def read(
         self, docs: Sequence[Doc], *, is_train: bool
     ) -> tuple[list[DocLayers], Callable[[list[Array]], None] | None]:
-        """Give the layers of docs to a listener.
+        """Return the layers of docs, for a listener.
 
         They come from the batch that the biLM learns from, from the layers that are held, from the
         cache, or they are computed now: the listener gets the same, whatever ran before.
@@ -142,15 +142,15 @@ class SourceLink:
         self._source: ref[LayerSource] | None = None
 
     def connect(self, source: LayerSource | None) -> None:
-        """Point to a component, or to none."""
+        """Point to a source, or to none."""
         self._source = None if source is None else ref(source)
 
     def find(self) -> LayerSource | None:
-        """Give the component if there is one."""
+        """Return the source if there is one."""
         return None if self._source is None else self._source()
 
     def get(self) -> LayerSource:
-        """Give the component.
+        """Return the source.
 
         Raises:
             ValueError: If there is none.

@@ -83,7 +83,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
 
 
 def get_mix(model: ThincModel) -> LearnedMix:
-    """Give what a listener has learned so far.
+    """Return what a listener has learned so far.
 
     The parameters are distances from the mean of the layers and from a gamma of 1, so that they
     begin at zero and decay towards it; divided by `learn_rate_scale`, so that they learn faster.
@@ -177,7 +177,7 @@ def _find_rows(docs: Sequence[DocLayers]) -> list[Segment]:
 def normalize_layers(
     xp: Any, layers: Array, sentences: Sequence[Segment]
 ) -> tuple[Array, Callable[[Array], Array]]:
-    """Give each layer mean 0 and variance 1 over all numbers of each sentence.
+    """Normalize each layer to mean 0 and variance 1 over all numbers of each sentence.
 
     `elmo`'s original takes mean and variance over the batch (bilm/elmo.py, `weight_layers`), which
     lets a sentence depend on its neighbours.

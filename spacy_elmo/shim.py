@@ -67,7 +67,7 @@ class ElmoShim(Shim):
         self._process = os.getpid()
 
     def load(self) -> Bilm:
-        """Give the biLM, read from where its name says if it is not in memory yet.
+        """Return the biLM, read from where its name says if it is not in memory yet.
 
         Raises:
             OSError: If there is no model of that name.
@@ -224,10 +224,10 @@ class ElmoShim(Shim):
 
 
 def _set_values(parameter: Parameter, values: Tensor) -> None:
-    """Give a parameter other values, perhaps in the same memory, so that PyTorch knows of it.
+    """Set the values of a parameter, and its version, even where they lie in the same memory.
 
-    What is kept of the old ones (vectors of words, weights laid out anew for the LSTMs) goes by
-    the parameter's version, which thinc's optimisers, writing with NumPy, leave as it was.
+    The cache of word vectors and the packed weights of the LSTMs are renewed when a parameter's
+    version has changed. thinc's optimisers write with NumPy, which does not change it.
     """
     parameter.data = values
     torch.autograd.graph.increment_version(parameter)

@@ -34,12 +34,12 @@ class TrainingBatch:
         return self._gradients is not None
 
     def find(self, doc: Doc) -> DocLayers | None:
-        """Give the layers of a doc, if it is one of the batch."""
+        """Return the layers of a doc of the batch, or None."""
         number = self._numbers.get(id(doc))
         return None if number is None else self._layers[number]
 
     def receive(self, docs: Iterable[Doc], gradients: Iterable[Array]) -> float:
-        """Add up the gradients of docs' layers; give the sum of their squares."""
+        """Add up the gradients of docs' layers; return the sum of their squares."""
         if self._gradients is None:
             self._gradients = [0.0 * layers for layers, _ in self._layers]
         loss = 0.0

@@ -2,7 +2,8 @@
 
 Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (what each task has learned of the
 layers) and `curve.svg` (scores against the share of the training data). Finished runs stay in
-OUTPUT/runs: an interrupted command goes on where it was.
+OUTPUT/runs: an interrupted command goes on where it was. One's own data, in spaCy's format:
+`--task mine:ner:train.spacy:dev.spacy:test.spacy`.
 """
 
 import json
@@ -59,29 +60,61 @@ def find_category(doc: Doc) -> Facts:
     return {(max(doc.cats, key=doc.cats.__getitem__),)}
 
 
-class Task(NamedTuple):
-    """A task: what it is called, its configuration, and the facts that it has to find.
+# What is compared of each configuration. Where every fact has a label, as with tags, F1 is the
+# accuracy.
+METRICS: dict[str, dict[str, Callable[[Doc], Facts]]] = {
+    "ewt": {"tag accuracy": find_tags, "lemma accuracy": find_lemmas, "LAS": find_arcs},
+    "ner": {"entity F1": find_entities},
+    "textcat": {"accuracy": find_category},
+    "spancat": {"span F1": find_spans},
+}
 
-    Where all facts are to be labelled, as with tags, F1 is the accuracy.
-    """
+
+class Task(NamedTuple):
+    """A task: what it is called, its configuration, and its files, as seen from CORPUS."""
 
     title: str
     config: str
-    metrics: dict[str, Callable[[Doc], Facts]]
+    train: str
+    dev: str
+    test: str
+
+
+def _task(name: str, title: str, config: str) -> Task:
+    return Task(title, config, *(f"{name}/{split}.spacy" for split in ("train", "dev", "test")))
 
 
 TASKS = {
-    "ewt": Task(
-        "UD English EWT",
-        "ewt",
-        {"tag accuracy": find_tags, "lemma accuracy": find_lemmas, "LAS": find_arcs},
-    ),
-    "wnut17": Task("WNUT-17", "ner", {"entity F1": find_entities}),
-    "wikigold": Task("WikiGold", "ner", {"entity F1": find_entities}),
-    "sst5": Task("SST-5", "textcat", {"accuracy": find_category}),
-    "trec": Task("TREC, 6 classes", "textcat", {"accuracy": find_category}),
-    "litbank": Task("LitBank, nested", "spancat", {"span F1": find_spans}),
+    "ewt": _task("ewt", "UD English EWT", "ewt"),
+    "wnut17": _task("wnut17", "WNUT-17", "ner"),
+    "wikigold": _task("wikigold", "WikiGold", "ner"),
+    "sst5": _task("sst5", "SST-5", "textcat"),
+    "trec": _task("trec", "TREC, 6 classes", "textcat"),
+    "litbank": _task("litbank", "LitBank, nested", "spancat"),
 }
+TASK_HELP = (
+    "Your own data: NAME:CONFIG:TRAIN:DEV:TEST, may be given again. CONFIG is one of "
+    f"{', '.join(METRICS)}, of configs/; the files are .spacy, as `spacy convert` and make_docs.py "
+    "write them, with paths as seen from CORPUS."
+)
+
+
+def choose_tasks(tasks: str | None, own: Sequence[str]) -> dict[str, Task]:
+    """Choose the public tasks that are named, all if there is nothing else, and one's own."""
+    names = tasks.split(",") if tasks else [] if own else list(TASKS)
+    unknown = ", ".join(set(names) - TASKS.keys())
+    if unknown:
+        raise typer.BadParameter(f"Expected tasks of {', '.join(TASKS)}, got {unknown}.")
+    chosen = {name: TASKS[name] for name in names}
+    for setting in own:
+        name, *parts = setting.split(":")
+        if len(parts) != 4 or parts[0] not in METRICS:
+            raise typer.BadParameter(
+                f"Expected NAME:CONFIG:TRAIN:DEV:TEST, CONFIG one of {', '.join(METRICS)}, got "
+                f"{setting}."
+            )
+        chosen[name] = Task(name, *parts)
+    return chosen
 
 
 class Run(NamedTuple):
@@ -98,19 +131,18 @@ class Run(NamedTuple):
         return f"{self.task}-{self.variant}-{self.seed}-{self.share:g}"
 
 
-def train(run: Run, corpus: Path, output: Path, settings: Sequence[str]) -> None:
+def train(run: Run, task: Task, corpus: Path, output: Path, settings: Sequence[str]) -> None:
     """Run `spacy train` in a process with one thread, evaluate, and keep the result."""
     folder = output / "runs" / run.name
     result = folder / "result.json"
     if result.is_file() and json.loads(result.read_text()).get("settings") == list(settings):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    files = corpus / run.task
-    config = HERE / "configs" / f"{TASKS[run.task].config}{VARIANTS[run.variant]}.cfg"
-    train_path = files / "train.spacy" if run.share == 1 else find_cut(output, run.share)
+    config = HERE / "configs" / f"{task.config}{VARIANTS[run.variant]}.cfg"
+    train_path = corpus / task.train if run.share == 1 else find_cut(output, run.share)
     command = [
         *(sys.executable, "-m", "spacy", "train", str(config), "--output", str(folder)),
-        *("--paths.train", str(train_path), "--paths.dev", str(files / "dev.spacy")),
+        *("--paths.train", str(train_path), "--paths.dev", str(corpus / task.dev)),
         *("--system.seed", str(run.seed), *settings),
     ]
     with (folder / "log.txt").open("w") as log:
@@ -120,8 +152,8 @@ def train(run: Run, corpus: Path, output: Path, settings: Sequence[str]) -> None
         raise RuntimeError(f"spacy train failed: see {folder / 'log.txt'}.")
     # Not in this process: what it would take would count as its next child's peak memory.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        test = files / "test.spacy"
-        scores = pool.submit(evaluate, run.task, folder / "model-best", test).result()
+        test = corpus / task.test
+        scores = pool.submit(evaluate, task.config, folder / "model-best", test).result()
     scores |= {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "peak_kib": usage.ru_maxrss,
@@ -143,19 +175,19 @@ def cut_corpus(path: Path, output: Path) -> None:
 
 
 def find_cut(output: Path, share: float) -> Path:
-    """Give the place of a share of the curve's training data."""
+    """Return the place of a share of the curve's training data."""
     return output / "shares" / CURVE_TASK / f"{share:g}.spacy"
 
 
-def evaluate(task: str, pipeline: Path, test: Path) -> dict[str, Any]:
-    """Count, by doc, the facts found rightly, those found and those to be found; give the mixes."""
+def evaluate(config: str, pipeline: Path, test: Path) -> dict[str, Any]:
+    """Count, by doc, the facts found rightly, those found and those to be found."""
     from spacy_elmo.mix_report import collect_mixes
 
     nlp = spacy.load(pipeline)
     gold = list(DocBin().from_disk(test).get_docs(nlp.vocab))
     found = list(nlp.pipe(Doc(nlp.vocab, words=[token.text for token in doc]) for doc in gold))
     counts = {}
-    for metric, find in TASKS[task].metrics.items():
+    for metric, find in METRICS[config].items():
         pairs = [(find(a), find(b)) for a, b in zip(found, gold, strict=True)]
         counts[metric] = [(len(a & b), len(a), len(b)) for a, b in pairs]
     return {"counts": counts, "mixes": [mix._asdict() for mix in collect_mixes(nlp)]}
@@ -214,17 +246,17 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
     )
 
 
-def draw_table(results: dict[Run, dict[str, Any]], tasks: Sequence[str]) -> Iterator[str]:
+def draw_table(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
     """Lay the comparison out in Markdown."""
     yield "| task | metric | without | with ELMo | difference, 95 % | error | p |"
     yield "|---|---|---|---|---|---|---|"
-    for task in tasks:
-        for metric in TASKS[task].metrics:
-            result = compare(results, task, metric)
+    for name, task in tasks.items():
+        for metric in METRICS[task.config]:
+            result = compare(results, name, metric)
             before, after = np.mean(result.without), np.mean(result.with_elmo)
             p = f"{result.p:.4f}" if result.p else f"< {1 / RESAMPLES:.4f}"
             yield (
-                f"| {TASKS[task].title} | {metric} | {_spread(result.without)} "
+                f"| {task.title} | {metric} | {_spread(result.without)} "
                 f"| {_spread(result.with_elmo)} | {after - before:+.1f} "
                 f"({result.low:+.1f} to {result.high:+.1f}) "
                 f"| {100 * (before - after) / (100 - before):+.0f} % | {p} |"
@@ -235,18 +267,18 @@ def _spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.1f}"
 
 
-def draw_costs(results: dict[Run, dict[str, Any]], tasks: Sequence[str]) -> Iterator[str]:
+def draw_costs(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
     """Lay out what the trainings took: the least over the seeds, as other programs only add."""
     yield "| task | CPU seconds without | with ELMo | peak memory without | with ELMo |"
     yield "|---|---|---|---|---|"
-    for task in tasks:
+    for name, task in tasks.items():
         cells = [
-            min(r[key] for run, r in results.items() if run[:2] == (task, variant))
+            min(r[key] for run, r in results.items() if run[:2] == (name, variant))
             for key in ("cpu_seconds", "peak_kib")
             for variant in VARIANTS
         ]
         sizes = " | ".join(f"{cell / 1024:,.0f} MiB" for cell in cells[2:])
-        yield f"| {TASKS[task].title} | {cells[0]:,.0f} | {cells[1]:,.0f} | {sizes} |"
+        yield f"| {task.title} | {cells[0]:,.0f} | {cells[1]:,.0f} | {sizes} |"
 
 
 def plot_mix(results: dict[Run, dict[str, Any]], tasks: Sequence[str], path: Path) -> None:
@@ -268,7 +300,7 @@ def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
     """Draw scores against the share of the training data, as figure 1 of Peters et al. 2018."""
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.add_subplot()
-    (metric,) = TASKS[CURVE_TASK].metrics
+    (metric,) = METRICS[TASKS[CURVE_TASK].config]
     for variant in VARIANTS:
         points = sorted(
             (100 * run.share, 100 * compute_f1(*np.array(result["counts"][metric]).T))
@@ -289,7 +321,8 @@ def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
 def main(
     corpus: Annotated[Path, typer.Argument(help="What make_docs.py has written.")],
     output: Annotated[Path, typer.Argument(help="Folder for runs, table and plots.")],
-    tasks: Annotated[str, typer.Option(help="Only these.")] = ",".join(TASKS),
+    tasks: Annotated[str | None, typer.Option(help=f"Only these of {', '.join(TASKS)}.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help=TASK_HELP)] = None,
     seeds: Annotated[int, typer.Option(help="Trainings of each kind.", min=1)] = 3,
     jobs: Annotated[int, typer.Option(help="Trainings at once, a thread each.", min=1)] = 2,
     curve: Annotated[bool, typer.Option(help=f"Also the learning curve of {CURVE_TASK}.")] = True,
@@ -298,26 +331,26 @@ def main(
     ] = "",
 ) -> None:
     """Train each task with and without ELMo, and compare."""
-    names = tasks.split(",")
-    runs = [Run(t, v, s) for s in range(seeds) for t in names for v in VARIANTS]
-    if curve:
+    chosen = choose_tasks(tasks, task or [])
+    runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in VARIANTS]
+    if curve and CURVE_TASK in chosen:
         runs += [Run(CURVE_TASK, v, 0, share) for share in SHARES for v in VARIANTS]
         cut_corpus(corpus / CURVE_TASK / "train.spacy", output)  # once, before two need it
     runs = list(dict.fromkeys(runs))
     os.environ["OMP_NUM_THREADS"] = "1"
     train_one = partial(train, corpus=corpus, output=output, settings=settings.split())
     with ThreadPoolExecutor(jobs) as pool:
-        trained = pool.map(train_one, runs)
+        trained = pool.map(train_one, runs, [chosen[run.task] for run in runs])
         for _ in tqdm(trained, total=len(runs), unit="run"):
             pass
     results = {
         run: json.loads((output / "runs" / run.name / "result.json").read_text()) for run in runs
     }
     full = {run: result for run, result in results.items() if run.share == 1}
-    lines = [*draw_table(full, names), "", *draw_costs(full, names)]
+    lines = [*draw_table(full, chosen), "", *draw_costs(full, chosen)]
     (output / "table.md").write_text("\n".join(lines) + "\n")
-    plot_mix(full, names, output / "mix.svg")
-    if curve:
+    plot_mix(full, list(chosen), output / "mix.svg")
+    if curve and CURVE_TASK in chosen:
         plot_curve(results, output / "curve.svg")
     print("\n".join(lines))
 

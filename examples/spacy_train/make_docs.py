@@ -4,6 +4,7 @@ DATA is a folder with the files of `FILES`, as their authors publish them, packe
 UD English EWT (CoNLL-U); WNUT-17 and WikiGold (a word and its BIO tag a line); LitBank (two BIO
 tags a line, of the outermost and the innermost entities); SST-5 (trees of the Penn Treebank); TREC
 (`COARSE:fine question`). Each sentence becomes a doc of its own, with the words of the corpus.
+One's own files of these formats: `--task mine:entities:train.conll:dev.conll:test.conll`.
 """
 
 import gzip
@@ -25,9 +26,9 @@ TREC_LABELS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 
 class Source(NamedTuple):
-    """Where a task's files are, and how they are read."""
+    """Where the files of a task's splits are, and how they are read."""
 
-    path: str  # with {split}
+    paths: tuple[str, ...]
     read: Callable[[str, Vocab], Iterator[Doc]]
 
 
@@ -75,32 +76,68 @@ def read_questions(text: str, vocab: Vocab) -> Iterator[Doc]:
         yield _make_labelled(vocab, words, label.split(":")[0], TREC_LABELS)
 
 
+def read_labelled(text: str, vocab: Vocab) -> Iterator[Doc]:
+    """Read lines of a label and the words of a sentence, with spaces between."""
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    labels = tuple(sorted({label for label, *_ in rows}))
+    for label, *words in rows:
+        yield _make_labelled(vocab, words, label, labels)
+
+
 def _make_labelled(vocab: Vocab, words: list[str], label: str, labels: tuple[str, ...]) -> Doc:
     doc = Doc(vocab, words=words)
     doc.cats = {other: float(other == label) for other in labels}
     return doc
 
 
+def _source(path: str, read: Callable[[str, Vocab], Iterator[Doc]]) -> Source:
+    return Source(tuple(path.format(split) for split in SPLITS), read)
+
+
 FILES = {
-    "ewt": Source("ewt/en_ewt-ud-{split}.conllu", read_treebank),
-    "wnut17": Source("ner/wnut17/{split}.conll", read_entities),
-    "wikigold": Source("ner/wikigold/{split}.conll", read_entities),
-    "litbank": Source("ner/litbank/{split}.conll", read_spans),
-    "sst5": Source("sst5/{split}.txt", read_trees),
-    "trec": Source("trec/{split}.txt", read_questions),
+    "ewt": _source("ewt/en_ewt-ud-{}.conllu", read_treebank),
+    "wnut17": _source("ner/wnut17/{}.conll", read_entities),
+    "wikigold": _source("ner/wikigold/{}.conll", read_entities),
+    "litbank": _source("ner/litbank/{}.conll", read_spans),
+    "sst5": _source("sst5/{}.txt", read_trees),
+    "trec": _source("trec/{}.txt", read_questions),
 }
+FORMATS = {
+    "treebank": read_treebank,
+    "entities": read_entities,
+    "spans": read_spans,
+    "labelled": read_labelled,
+}
+DATA_HELP = (
+    "Folder of the files, packed with gzip or not; of train, and likewise dev and test: "
+    + (", ".join(f"{source.paths[0]} ({task})" for task, source in FILES.items()))
+)
+TASK_HELP = (
+    "Your own files: NAME:FORMAT:TRAIN:DEV:TEST, paths as seen from DATA; may be given again. "
+    "Formats: treebank (CoNLL-U), entities (a word, a tab and its BIO tag a line, an empty line "
+    "after each sentence), spans (likewise, with several tags), labelled (a label and a sentence "
+    "a line, with spaces between). DEV may be empty: then it is every tenth training doc."
+)
 
 
-def read_split(data: Path, task: str, split: str, vocab: Vocab) -> list[Doc]:
-    """Read a split; of a corpus without a development set, every tenth training doc is that."""
-    source = FILES[task]
-    has_dev = _find(data, source.path.format(split="dev")) is not None
-    name = "train" if split == "dev" and not has_dev else split
-    path = _find(data, source.path.format(split=name))
-    if path is None:
+def parse_source(task: str) -> tuple[str, Source]:
+    """Read a setting `NAME:FORMAT:TRAIN:DEV:TEST`."""
+    name, kind, *paths = task.split(":")
+    if len(paths) != len(SPLITS) or kind not in FORMATS:
         raise typer.BadParameter(
-            f"No file {source.path.format(split=name)}, nor with .gz, in {data}."
+            f"Expected NAME:FORMAT:TRAIN:DEV:TEST, FORMAT one of {', '.join(FORMATS)}, got {task}."
         )
+    return name, Source(tuple(paths), FORMATS[kind])
+
+
+def read_split(data: Path, source: Source, split: str, vocab: Vocab) -> list[Doc]:
+    """Read a split; of a corpus without a development set, every tenth training doc is that."""
+    paths = dict(zip(SPLITS, source.paths, strict=True))
+    has_dev = _find(data, paths["dev"]) is not None
+    name = "train" if split == "dev" and not has_dev else split
+    path = _find(data, paths[name])
+    if path is None:
+        raise typer.BadParameter(f"No file {paths[name]}, nor with .gz, in {data}.")
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         docs = list(source.read(file.read(), vocab))
@@ -113,19 +150,29 @@ def _find(data: Path, path: str) -> Path | None:
     return next((found for end in ("", ".gz") if (found := data / (path + end)).is_file()), None)
 
 
+def choose_sources(tasks: str | None, own: list[str]) -> dict[str, Source]:
+    """Choose the public tasks that are named, all if there is nothing else, and one's own."""
+    names = tasks.split(",") if tasks else [] if own else list(FILES)
+    unknown = ", ".join(set(names) - FILES.keys())
+    if unknown:
+        raise typer.BadParameter(f"Expected tasks of {', '.join(FILES)}, got {unknown}.")
+    return {name: FILES[name] for name in names} | dict(map(parse_source, own))
+
+
 def main(
-    data: Annotated[Path, typer.Argument(help="Folder of the public files.")],
+    data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     corpus: Annotated[Path, typer.Argument(help="Folder to write: TASK/SPLIT.spacy.")],
-    tasks: Annotated[str, typer.Option(help="Only these.")] = ",".join(FILES),
+    tasks: Annotated[str | None, typer.Option(help="Only these, of all.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help=TASK_HELP)] = None,
 ) -> None:
-    """Bring public task data into spaCy's format."""
+    """Bring task data into spaCy's format: that of public files, or your own."""
     vocab = spacy.blank("en").vocab
-    for task in tasks.split(","):
-        (corpus / task).mkdir(parents=True, exist_ok=True)
+    for name, source in choose_sources(tasks, task or []).items():
+        (corpus / name).mkdir(parents=True, exist_ok=True)
         for split in SPLITS:
-            docs = read_split(data, task, split, vocab)
-            DocBin(docs=docs, store_user_data=True).to_disk(corpus / task / f"{split}.spacy")
-            print(f"{task} {split}: {len(docs):,} docs, {sum(map(len, docs)):,} words")
+            docs = read_split(data, source, split, vocab)
+            DocBin(docs=docs, store_user_data=True).to_disk(corpus / name / f"{split}.spacy")
+            print(f"{name} {split}: {len(docs):,} docs, {sum(map(len, docs)):,} words")
 
 
 if __name__ == "__main__":

@@ -99,9 +99,9 @@ def _link(path: Path, target: Path) -> None:
 def write_docbin(parts: list[Path], output: Path) -> None:
     """Write a folder of spaCy's DocBin files, a doc a sentence.
 
-    The vectors are where `spacy_elmo` keeps them too, since a DocBin has no tensors:
-    `doc.user_data["elmo_layers"]` `(layers, tokens, hidden_size)`, `"elmo_vectors"`
-    `(tokens, hidden_size)`; pooled ones in `"elmo_pooled"`.
+    The vectors are where spaCy keeps values of `doc._`, since a DocBin has no tensors:
+    `doc._.elmo_layers` `(layers, tokens, hidden_size)` or `doc._.elmo_vectors`
+    `(tokens, hidden_size)`, both known to `spacy_elmo`; pooled ones in `doc._.elmo_pooled`.
     """
     from spacy.tokens import Doc, DocBin
     from spacy.vocab import Vocab
@@ -117,7 +117,7 @@ def write_docbin(parts: list[Path], output: Path) -> None:
             vectors = np.empty(tensor.get_shape(), _find_dtype(tensor))
             for place in _cut(vectors.shape):
                 vectors[place] = tensor[place]
-            docs.append(Doc(vocab, words=words, user_data={kind: vectors}))
+            docs.append(Doc(vocab, words=words, user_data={("._.", kind, None, None): vectors}))
         DocBin(store_user_data=True, docs=docs).to_disk(output / f"{part.stem}.spacy")
 
 

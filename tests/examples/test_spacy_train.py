@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import spacy
+import typer
 from spacy.tokens import DocBin
 from thinc.api import Config
 
@@ -94,8 +95,41 @@ def test_every_tenth_training_doc_is_for_development_where_nothing_else_is(
     make_docs: ModuleType, data: Path
 ) -> None:
     vocab = spacy.blank("en").vocab
-    sizes = [len(make_docs.read_split(data, "trec", split, vocab)) for split in make_docs.SPLITS]
+    sizes = [
+        len(make_docs.read_split(data, make_docs.FILES["trec"], split, vocab))
+        for split in make_docs.SPLITS
+    ]
     assert sizes == [18, 2, 20]
+
+
+def test_files_of_ones_own_become_docs(make_docs: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("good A fine film\nbad Too long\n" * 10)
+    (tmp_path / "test.txt").write_text("bad A film\ngood Fine\n")
+    setting = "films:labelled:train.txt::test.txt"
+    make_docs.main(tmp_path, tmp_path / "corpus", task=[setting])
+    files = {path.name: DocBin().from_disk(path) for path in (tmp_path / "corpus/films").iterdir()}
+    assert {name: len(docs) for name, docs in files.items()} == {
+        **{"train.spacy": 18, "dev.spacy": 2, "test.spacy": 2}
+    }
+    (doc, _) = files["test.spacy"].get_docs(spacy.blank("en").vocab)
+    assert (doc.text, doc.cats) == ("A film ", {"bad": 1.0, "good": 0.0})
+
+
+@pytest.mark.parametrize("program", ["make_docs", "compare"])
+@pytest.mark.parametrize("setting", ["mine:entities:train", "mine:verses:a:b:c"])
+def test_task_of_another_form_is_an_error_that_shows_it(program: str, setting: str) -> None:
+    module = load(program)
+    choose = module.choose_sources if program == "make_docs" else module.choose_tasks
+    with pytest.raises(typer.BadParameter, match=r"Expected NAME:.*:TRAIN:DEV:TEST.*got mine:"):
+        choose(None, [setting])
+
+
+def test_tasks_of_ones_own_are_compared_alone_unless_others_are_named() -> None:
+    compare = load("compare")
+    setting = "mine:ner:a.spacy:b.spacy:c.spacy"
+    assert list(compare.choose_tasks(None, [setting])) == ["mine"]
+    assert list(compare.choose_tasks("trec", [setting])) == ["trec", "mine"]
+    assert compare.choose_tasks(None, [setting])["mine"].test == "c.spacy"
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -131,11 +165,12 @@ def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
     assert docs[1].cats["HUM"] == 1
     run(
         *("compare.py", corpus, output, "--tasks", tasks, "--seeds", "1", "--no-curve"),
+        *("--task", "mine:ner:" + ":".join(f"wnut17/{s}.spacy" for s in ("train", "dev", "test"))),
         *("--settings", "--training.max_steps 2 --training.eval_frequency 2"),
     )
     rows = (output / "table.md").read_text().splitlines()
-    assert [row.split(" | ")[1] for row in rows[2:8]] == [
-        *("tag accuracy", "lemma accuracy", "LAS", "entity F1", "accuracy", "span F1")
+    assert [row.split(" | ")[1] for row in rows[2:9]] == [
+        *("tag accuracy", "lemma accuracy", "LAS", "entity F1", "accuracy", "span F1", "entity F1")
     ]
     assert (output / "mix.svg").is_file()
 

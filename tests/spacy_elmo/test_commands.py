@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 import spacy
 from spacy.language import Language
 from typer.testing import CliRunner
@@ -14,8 +15,16 @@ def test_command_shows_the_table(trained: Language, tmp_path: Path) -> None:
     assert "tagger2" in result.output
 
 
-def test_command_says_what_a_pipeline_without_mixes_lacks(tmp_path: Path) -> None:
-    spacy.blank("en").to_disk(tmp_path)
-    result = CliRunner().invoke(app, ["show-mix", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "ElmoListener" in result.output
+@pytest.mark.parametrize(
+    ("is_pipeline", "message"), [(True, "spacy_elmo.ElmoListener.v1"), (False, "Can't find model")]
+)
+def test_errors_are_one_line_without_a_traceback(
+    tmp_path: Path, is_pipeline: bool, message: str
+) -> None:
+    if is_pipeline:
+        spacy.blank("en").to_disk(tmp_path / "pipeline")
+    result = CliRunner().invoke(app, ["show-mix", str(tmp_path / "pipeline")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -35,7 +35,7 @@ def initialize(nlp: Language) -> tuple[list[Example], Any]:
 
 
 def predict(nlp: Language, docs: Sequence[Doc] | None = None) -> list[Any]:
-    """Give the scores of both taggers for fresh docs."""
+    """Return the scores of both taggers for fresh docs."""
     results = []
     for name in ("tagger", "tagger2"):
         docs = [Doc(nlp.vocab, words=words) for words in WORDS]

@@ -77,7 +77,7 @@ def read_safetensors(path: Path) -> Iterator[np.ndarray]:
 def read_docbin(path: Path) -> Iterator[np.ndarray]:
     for part in sorted(path.iterdir()):
         for doc in DocBin().from_disk(part).get_docs(Vocab()):
-            ((name, vectors),) = doc.user_data.items()
+            (((_, name, _, _), vectors),) = doc.user_data.items()
             if name != "elmo_pooled":
                 assert vectors.shape[-2] == len(doc)
             assert (name == "elmo_layers") == (vectors.ndim == 3)

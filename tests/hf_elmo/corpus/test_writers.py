@@ -74,7 +74,7 @@ def test_docbin_holds_a_doc_a_sentence(parts: list[Path]) -> None:
         for doc in DocBin().from_disk(part).get_docs(Vocab())
     ]
     assert [[token.text for token in doc] for doc in docs] == SENTENCES
-    check([doc.user_data["elmo_layers"] for doc in docs])
+    check([doc.user_data[("._.", "elmo_layers", None, None)] for doc in docs])
 
 
 @pytest.mark.parametrize("can_link", [True, False])
