@@ -20,9 +20,11 @@ from transformers.utils.generic import PaddingStrategy
 
 from .configuration_elmo import (
     CHAR_PADDING_ID,
+    MAX_CHARACTERS_PER_TOKEN,
     NUM_BYTE_CHARACTERS,
     SENTENCE_END_CHAR_ID,
     SENTENCE_START_CHAR_ID,
+    SPECIAL_CHAR_IDS,
     WORD_END_CHAR_ID,
     WORD_START_CHAR_ID,
     ElmoConfig,
@@ -40,13 +42,6 @@ REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within
 WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
 
 VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "word_vocab.json"}
-SPECIAL_CHAR_IDS = (
-    "sentence_start_char_id",
-    "sentence_end_char_id",
-    "word_start_char_id",
-    "word_end_char_id",
-    "char_padding_id",
-)
 # What `__call__` of the base class may pass on, whether it means something here or not.
 CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
 
@@ -107,35 +102,35 @@ class ElmoEncoding:
         return type(self)(self.words, self.spans, self.first_word, before, after)
 
     def token_to_sequence(self, row: int) -> int | None:
-        """Give 0 for the row of a word."""
+        """Return 0 for the row of a word."""
         return self.sequence_ids[row]
 
     def token_to_word(self, row: int) -> int | None:
-        """Give the position in the sentence of a row's word."""
+        """Return the position in the sentence of a row's word."""
         return self.word_ids[row]
 
     def token_to_chars(self, row: int) -> Span | None:
-        """Give the span of a row's word."""
+        """Return the span of a row's word."""
         return None if self.word_ids[row] is None else self.offsets[row]
 
     def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
-        """Give the row of a word, as a span of one row."""
+        """Return the row of a word, as a span of one row."""
         row = word - self.first_word + self.num_before
         return (row, row + 1) if word in self.word_ids else None
 
     def word_to_chars(self, word: int, sequence: int = 0) -> Span:
-        """Give the span of a word."""
+        """Return the span of a word."""
         return self.offsets[self.word_ids.index(word)]
 
     def char_to_token(self, character: int, sequence: int = 0) -> int | None:
-        """Give the row of the word to which a character of the text belongs."""
+        """Return the row of the word to which a character of the text belongs."""
         for row, (start, end) in enumerate(self.offsets):
             if start <= character < end:
                 return row
         return None
 
     def char_to_word(self, character: int, sequence: int = 0) -> int | None:
-        """Give the position in the sentence of the word to which a character belongs."""
+        """Return the position in the sentence of the word to which a character belongs."""
         row = self.char_to_token(character)
         return None if row is None else self.word_ids[row]
 
@@ -199,7 +194,7 @@ class ElmoTokenizer(PythonBackend):
         characters: Literal["bytes", "code_points", "none"] | None = None,
         char_vocab: Sequence[str] | None = None,
         word_vocab: Sequence[str] | None = None,
-        max_characters_per_token: int = 50,
+        max_characters_per_token: int = MAX_CHARACTERS_PER_TOKEN,
         sentence_start_char_id: int = SENTENCE_START_CHAR_ID,
         sentence_end_char_id: int = SENTENCE_END_CHAR_ID,
         word_start_char_id: int = WORD_START_CHAR_ID,
@@ -259,12 +254,17 @@ class ElmoTokenizer(PythonBackend):
         if self.characters == "none" and self.word_vocab is None:
             raise ValueError("Expected a word_vocab with characters='none', got none.")
         for name, vocab in (("char_vocab", self.char_vocab), ("word_vocab", self.word_vocab)):
-            if vocab is not None and not all(isinstance(entry, str) for entry in vocab):
-                raise ValueError(f"Expected a list of strings as {name}.")
+            for place, entry in enumerate(vocab or []):
+                if not isinstance(entry, str):
+                    raise ValueError(
+                        f"Expected a list of strings as {name}, got {_describe(entry)} as entry "
+                        f"{place}."
+                    )
             if vocab is not None and self.unknown not in vocab:
                 raise ValueError(
-                    f"Expected {self.unknown!r} in {name}, for what is not listed there. If it has "
-                    "another name, pass unknown=..."
+                    f"Expected {self.unknown!r} in {name}, for what is not listed there; got "
+                    f"{len(vocab)} entries without it, first {vocab[:3]}. If it has another name, "
+                    "pass unknown=..."
                 )
 
     def _check_cells(self) -> None:
@@ -392,6 +392,24 @@ class ElmoTokenizer(PythonBackend):
         """Only the id 0, that of no word."""
         return [self.pad_token_id]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("pad_token", "pad_token_id") and value is None:
+            return  # `tokenizer.pad_token = tokenizer.eos_token`; padding stays the row of zeros
+        super().__setattr__(name, value)  # type: ignore[no-untyped-call]
+
+    def add_special_tokens(self, *args: Any, **kwargs: Any) -> int:
+        """Name the padding, as the base class does; any other token is an error.
+
+        Raises:
+            ValueError: If the vocabulary would grow. Nothing has changed then.
+        """
+        before = dict(self._special_tokens_map), list(self._extra_special_tokens)
+        try:
+            return super().add_special_tokens(*args, **kwargs)
+        except ValueError:
+            self._special_tokens_map, self._extra_special_tokens = before
+            raise
+
     def _add_tokens(self, new_tokens: Sequence[Any], special_tokens: bool = False) -> int:
         names = [str(token) for token in new_tokens if str(token) != self.pad_token]
         if names:
@@ -465,7 +483,7 @@ class ElmoTokenizer(PythonBackend):
     def _read_sentences(
         self, text: Any, is_split_into_words: bool
     ) -> tuple[bool, list[ElmoEncoding]]:
-        """Check the input; say whether it is a batch, and give its sentences."""
+        """Check the input; return whether it is a batch, and its sentences."""
         if not is_split_into_words:
             is_batch = not isinstance(text, str)
             texts = text if is_batch else [text]
@@ -604,7 +622,7 @@ class ElmoTokenizer(PythonBackend):
         return _pack(data, return_tensors)
 
     def _read_features(self, encoded_inputs: Any) -> tuple[dict[str, Any], bool]:
-        """Check what is to be padded; give each feature's values by sentence, and "is a batch"."""
+        """Check what is to be padded; return its features by sentence, and "is a batch"."""
         main = self.model_input_names[0]
         is_list = not isinstance(encoded_inputs, Mapping)
         first = encoded_inputs[0] if is_list and len(encoded_inputs) > 0 else encoded_inputs
