@@ -14,6 +14,14 @@ SENTENCE_END_CHAR_ID = 258
 WORD_START_CHAR_ID = 259
 WORD_END_CHAR_ID = 260
 CHAR_PADDING_ID = 261
+SPECIAL_CHAR_IDS = (  # their names, in the configuration and the tokenizer
+    "sentence_start_char_id",
+    "sentence_end_char_id",
+    "word_start_char_id",
+    "word_end_char_id",
+    "char_padding_id",
+)
+MAX_CHARACTERS_PER_TOKEN = 50  # of bilm-tf and AllenNLP
 
 ORIGINAL_CHAR_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 
@@ -76,7 +84,7 @@ class ElmoConfig(PreTrainedConfig):
 
     char_vocab_size: int = NUM_BYTE_CHARACTERS
     char_embedding_size: int = 16
-    max_characters_per_token: int = 50
+    max_characters_per_token: int = MAX_CHARACTERS_PER_TOKEN
     char_filters: list[list[int]] | None = None
     char_activation: Literal["relu", "tanh"] = "relu"
     num_highway_layers: int = 2
@@ -209,13 +217,7 @@ class ElmoConfig(PreTrainedConfig):
                 "Expected max_characters_per_token of at least 3 (a character and two marks), got "
                 f"{self.max_characters_per_token}."
             )
-        for name in (
-            "sentence_start_char_id",
-            "sentence_end_char_id",
-            "word_start_char_id",
-            "word_end_char_id",
-            "char_padding_id",
-        ):
+        for name in SPECIAL_CHAR_IDS:
             if not 0 < getattr(self, name) < self.char_vocab_size:
                 raise ValueError(
                     f"Expected {name} from 1 to {self.char_vocab_size - 1}, "

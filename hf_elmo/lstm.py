@@ -251,10 +251,26 @@ class ElmoLstmStack(nn.Module):
         Returns:
             The output of each layer, packed, shape `(steps, projection_size)`; and the new state.
         """
-        (result,) = run_stacks([self], [inputs], batch_sizes, [state], [reverse])
+        (result,) = _run_plain_stacks([self], [inputs], batch_sizes, [state], [reverse])
         return result
 
 
+def is_plain(module: nn.Module) -> bool:
+    """Return whether calling an LSTM or a stack of them does no more than its own `forward`.
+
+    Hooks, wrappers (accelerate's offloading, peft's adapters) and checkpointing do more, and need
+    each module to be called.
+    """
+    return (
+        isinstance(module, ElmoLstm | ElmoLstmStack)
+        and "forward" not in vars(module)  # accelerate replaces it
+        and not (module._forward_hooks or module._forward_pre_hooks)
+        and not (module._backward_hooks or module._backward_pre_hooks)
+        and not (module.training and getattr(module, "gradient_checkpointing", False))
+    )
+
+
+@torch.compiler.disable
 def run_stacks(
     stacks: Sequence[ElmoLstmStack],
     inputs: Sequence[Tensor],
@@ -263,6 +279,8 @@ def run_stacks(
     reverses: Sequence[bool],
 ) -> list[tuple[list[Tensor], State]]:
     """Run independent directions over one packing, at once where that is faster.
+
+    `torch.compile` leaves this as it is: its compiler knows no packed weights.
 
     Args:
         stacks: The directions.
@@ -274,21 +292,37 @@ def run_stacks(
     Returns:
         What each stack returns.
     """
+    if all(map(is_plain, stacks)):
+        return _run_plain_stacks(stacks, inputs, batch_sizes, states, reverses)
+    return [
+        stack(x, batch_sizes, state, reverse=reverse)
+        for stack, x, state, reverse in zip(stacks, inputs, states, reverses, strict=True)
+    ]
+
+
+@torch.compiler.disable
+def _run_plain_stacks(
+    stacks: Sequence[ElmoLstmStack],
+    inputs: Sequence[Tensor],
+    batch_sizes: Sequence[int],
+    states: Sequence[State],
+    reverses: Sequence[bool],
+) -> list[tuple[list[Tensor], State]]:
+    config, training = stacks[0].config, stacks[0].training
     outputs: list[list[Tensor]] = []  # by layer, then direction, as are the states
     new_states: list[list[State]] = []
     for number, layers in enumerate(zip(*(stack.layers for stack in stacks), strict=True)):
-        config = layers[0].config
-        inputs = [F.dropout(x, config.dropout, layers[0].training) for x in inputs]
+        inputs = [F.dropout(x, config.dropout, training) for x in inputs]
         layer_states = [(h[number], c[number]) for h, c in states]
-        if layers[0].gradient_checkpointing and layers[0].training:  # transformers' wrapper does it
+        if all(map(is_plain, layers)):
+            results = run_layers(layers, inputs, batch_sizes, layer_states, reverses)
+        else:
             results = [
                 layer(x, batch_sizes, state, reverse=reverse)
                 for layer, x, state, reverse in zip(
                     layers, inputs, layer_states, reverses, strict=True
                 )
             ]
-        else:
-            results = run_layers(layers, inputs, batch_sizes, layer_states, reverses)
         if config.use_residual and number > 0:
             inputs = [y + x for (y, _), x in zip(results, inputs, strict=True)]
         else:

@@ -1,16 +1,13 @@
 """The tokenizer of a biLM: words to character ids, to rows of a word lexicon, or to both."""
 
-import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import regex
 import torch
 from transformers import BatchEncoding, TensorType
@@ -20,19 +17,40 @@ from transformers.utils.generic import PaddingStrategy
 
 from .configuration_elmo import (
     CHAR_PADDING_ID,
+    MAX_CHARACTERS_PER_TOKEN,
     NUM_BYTE_CHARACTERS,
     SENTENCE_END_CHAR_ID,
     SENTENCE_START_CHAR_ID,
+    SPECIAL_CHAR_IDS,
     WORD_END_CHAR_ID,
     WORD_START_CHAR_ID,
     ElmoConfig,
 )
-
-PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shifted by one
-NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
-NUM_BYTES = 256
-SPECIAL_MASK = "special_tokens_mask"
-REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within its bytes
+from .encoding import (
+    NUM_BYTES,
+    NUM_WORD_MARKS,
+    PADDING_OFFSET,
+    SPECIAL_MASK,
+    Array,
+    ElmoEncoding,
+    Span,
+    Spelling,
+    check_counts,
+    check_list,
+    check_options,
+    check_pattern,
+    check_sentences,
+    check_texts,
+    count_axes,
+    describe,
+    find_common_length,
+    find_width,
+    index,
+    join_rows,
+    lay_out,
+    make_batch,
+    take,
+)
 
 # Words of a text: a number with its inner points and commas; an apostrophe after a word with the
 # letters behind it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; any
@@ -40,104 +58,6 @@ REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within
 WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
 
 VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "word_vocab.json"}
-SPECIAL_CHAR_IDS = (
-    "sentence_start_char_id",
-    "sentence_end_char_id",
-    "word_start_char_id",
-    "word_end_char_id",
-    "char_padding_id",
-)
-# What `__call__` of the base class may pass on, whether it means something here or not.
-CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
-
-Array: TypeAlias = npt.NDArray[np.int64]
-Span: TypeAlias = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ElmoEncoding:
-    """Where the rows of one sentence come from: what `BatchEncoding.word_ids()` and its kin ask.
-
-    Every word is one row, so a row is both the "token" and the "word" of `transformers`.
-
-    Attributes:
-        words: The words that have a row.
-        spans: Start and end of each in the text; None if the words were given, each its own text.
-        first_word: Number of words that truncation cut off before the first.
-        num_before: Padding rows before the words.
-        num_after: Padding rows after the words.
-        n_sequences: Always 1, there are no pairs.
-    """
-
-    words: Sequence[str]
-    spans: Sequence[Span] | None
-    first_word: int = 0
-    num_before: int = 0
-    num_after: int = 0
-    n_sequences: int = 1
-
-    def _pad(self, values: Iterable[Any], padding: Any) -> list[Any]:
-        return [padding] * self.num_before + list(values) + [padding] * self.num_after
-
-    @property
-    def tokens(self) -> list[str | None]:
-        """The word of each row, None for padding."""
-        return self._pad(self.words, None)
-
-    @property
-    def offsets(self) -> list[Span]:
-        """The span of each row, (0, 0) for padding."""
-        spans = [(0, len(word)) for word in self.words] if self.spans is None else self.spans
-        return self._pad(spans, (0, 0))
-
-    @property
-    def word_ids(self) -> list[int | None]:
-        """The position in the sentence of each row's word, None for padding."""
-        return self._pad(range(self.first_word, self.first_word + len(self.words)), None)
-
-    @property
-    def sequence_ids(self) -> list[int | None]:
-        """0 for each word, None for padding."""
-        return self._pad([0] * len(self.words), None)
-
-    def pad(self, width: int, is_left: bool) -> Self:
-        """Place the words in that many rows, at their right or their left end."""
-        surplus = width - len(self.words)
-        before, after = (surplus, 0) if is_left else (0, surplus)
-        return type(self)(self.words, self.spans, self.first_word, before, after)
-
-    def token_to_sequence(self, row: int) -> int | None:
-        """Give 0 for the row of a word."""
-        return self.sequence_ids[row]
-
-    def token_to_word(self, row: int) -> int | None:
-        """Give the position in the sentence of a row's word."""
-        return self.word_ids[row]
-
-    def token_to_chars(self, row: int) -> Span | None:
-        """Give the span of a row's word."""
-        return None if self.word_ids[row] is None else self.offsets[row]
-
-    def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
-        """Give the row of a word, as a span of one row."""
-        row = word - self.first_word + self.num_before
-        return (row, row + 1) if word in self.word_ids else None
-
-    def word_to_chars(self, word: int, sequence: int = 0) -> Span:
-        """Give the span of a word."""
-        return self.offsets[self.word_ids.index(word)]
-
-    def char_to_token(self, character: int, sequence: int = 0) -> int | None:
-        """Give the row of the word to which a character of the text belongs."""
-        for row, (start, end) in enumerate(self.offsets):
-            if start <= character < end:
-                return row
-        return None
-
-    def char_to_word(self, character: int, sequence: int = 0) -> int | None:
-        """Give the position in the sentence of the word to which a character belongs."""
-        row = self.char_to_token(character)
-        return None if row is None else self.word_ids[row]
 
 
 class ElmoTokenizer(PythonBackend):
@@ -199,7 +119,7 @@ class ElmoTokenizer(PythonBackend):
         characters: Literal["bytes", "code_points", "none"] | None = None,
         char_vocab: Sequence[str] | None = None,
         word_vocab: Sequence[str] | None = None,
-        max_characters_per_token: int = 50,
+        max_characters_per_token: int = MAX_CHARACTERS_PER_TOKEN,
         sentence_start_char_id: int = SENTENCE_START_CHAR_ID,
         sentence_end_char_id: int = SENTENCE_END_CHAR_ID,
         word_start_char_id: int = WORD_START_CHAR_ID,
@@ -233,18 +153,19 @@ class ElmoTokenizer(PythonBackend):
 
         self.char_vocab = None if char_vocab is None else list(char_vocab)
         self.word_vocab = None if word_vocab is None else list(word_vocab)
-        _check_pattern(word_pattern)
+        check_pattern(word_pattern)
         self._check_vocabularies()
         self._entries = [pad_token, *(self.char_vocab or self.word_vocab or [])]
         if characters != "none":
             self._check_cells()
+            marks = word_start_char_id, word_end_char_id, char_padding_id
+            self._spelling = Spelling(self.char_vocab, unknown, max_characters_per_token, marks)
         self.model_input_names = [
             *(["input_ids"] if characters != "none" else []),
             *(["word_input_ids"] if word_vocab is not None else []),
             "attention_mask",
         ]
-        self._id_of_code_point = _index_code_points(self.char_vocab or [unknown], unknown)
-        self._id_of_word = _index(self.word_vocab or [])
+        self._id_of_word = index(self.word_vocab or [])
 
     def _check_vocabularies(self) -> None:
         if self.characters not in ("bytes", "code_points", "none"):
@@ -259,12 +180,17 @@ class ElmoTokenizer(PythonBackend):
         if self.characters == "none" and self.word_vocab is None:
             raise ValueError("Expected a word_vocab with characters='none', got none.")
         for name, vocab in (("char_vocab", self.char_vocab), ("word_vocab", self.word_vocab)):
-            if vocab is not None and not all(isinstance(entry, str) for entry in vocab):
-                raise ValueError(f"Expected a list of strings as {name}.")
+            for place, entry in enumerate(vocab or []):
+                if not isinstance(entry, str):
+                    raise ValueError(
+                        f"Expected a list of strings as {name}, got {describe(entry)} as entry "
+                        f"{place}."
+                    )
             if vocab is not None and self.unknown not in vocab:
                 raise ValueError(
-                    f"Expected {self.unknown!r} in {name}, for what is not listed there. If it has "
-                    "another name, pass unknown=..."
+                    f"Expected {self.unknown!r} in {name}, for what is not listed there; got "
+                    f"{len(vocab)} entries without it, first {vocab[:3]}. If it has another name, "
+                    "pass unknown=..."
                 )
 
     def _check_cells(self) -> None:
@@ -392,6 +318,24 @@ class ElmoTokenizer(PythonBackend):
         """Only the id 0, that of no word."""
         return [self.pad_token_id]
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("pad_token", "pad_token_id") and value is None:
+            return  # `tokenizer.pad_token = tokenizer.eos_token`; padding stays the row of zeros
+        super().__setattr__(name, value)  # type: ignore[no-untyped-call]
+
+    def add_special_tokens(self, *args: Any, **kwargs: Any) -> int:
+        """Name the padding, as the base class does; any other token is an error.
+
+        Raises:
+            ValueError: If the vocabulary would grow. Nothing has changed then.
+        """
+        before = dict(self._special_tokens_map), list(self._extra_special_tokens)
+        try:
+            return super().add_special_tokens(*args, **kwargs)
+        except ValueError:
+            self._special_tokens_map, self._extra_special_tokens = before
+            raise
+
     def _add_tokens(self, new_tokens: Sequence[Any], special_tokens: bool = False) -> int:
         names = [str(token) for token in new_tokens if str(token) != self.pad_token]
         if names:
@@ -429,15 +373,16 @@ class ElmoTokenizer(PythonBackend):
         return_length: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
-        _check_options(text_pair, kwargs)
-        _check_counts(max_length, pad_to_multiple_of)
+        check_options(text_pair, kwargs)
+        check_counts(max_length, pad_to_multiple_of)
         is_batch, sentences = self._read_sentences(text, is_split_into_words)
         if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE and max_length is not None:
-            sentences = [self._truncate(sentence, max_length) for sentence in sentences]
+            cuts_left = self.truncation_side == "left"
+            sentences = [sentence.truncate(max_length, cuts_left) for sentence in sentences]
         lengths = [len(sentence.words) for sentence in sentences]
-        width = _find_width(lengths, padding_strategy, max_length, pad_to_multiple_of)
+        width = find_width(lengths, padding_strategy, max_length, pad_to_multiple_of)
         if width is None and return_tensors is not None:
-            width = _find_common_length(lengths)
+            width = find_common_length(lengths)
         is_left = self._is_left(padding_side)
 
         words = list(chain.from_iterable(sentence.words for sentence in sentences))
@@ -448,7 +393,7 @@ class ElmoTokenizer(PythonBackend):
         if return_attention_mask is False:
             del tables["attention_mask"]
         flat = np.fromiter(map(rows.__getitem__, words), np.int64, len(words))
-        data = _take(tables, _lay_out(flat, lengths, width, is_left))
+        data = take(tables, lay_out(flat, lengths, width, is_left))
 
         if width is not None:
             sentences = [sentence.pad(width, is_left) for sentence in sentences]
@@ -460,33 +405,22 @@ class ElmoTokenizer(PythonBackend):
             data["length"] = lengths
         if return_tensors is None and not is_batch:
             data = {name: values[0] for name, values in data.items()}
-        return _pack(data, return_tensors, sentences)
+        return make_batch(data, return_tensors, sentences)
 
     def _read_sentences(
         self, text: Any, is_split_into_words: bool
     ) -> tuple[bool, list[ElmoEncoding]]:
-        """Check the input; say whether it is a batch, and give its sentences."""
+        """Check the input; return whether it is a batch, and its sentences."""
         if not is_split_into_words:
             is_batch = not isinstance(text, str)
             texts = text if is_batch else [text]
-            _check_texts(texts)
+            check_texts(texts)
             return is_batch, [ElmoEncoding(*self._split_text(text)) for text in texts]
-        _check_list(text, "words or of such lists, as is_split_into_words is set")
+        check_list(text, "words or of such lists, as is_split_into_words is set")
         is_batch = len(text) > 0 and not isinstance(text[0], str)
         sentences = text if is_batch else [text]
-        _check_sentences(sentences)
+        check_sentences(sentences)
         return is_batch, [ElmoEncoding(list(words), None) for words in sentences]
-
-    def _truncate(self, sentence: ElmoEncoding, max_length: int) -> ElmoEncoding:
-        surplus = len(sentence.words) - max_length
-        if surplus <= 0:
-            return sentence
-        kept = slice(surplus, None) if self.truncation_side == "left" else slice(max_length)
-        return ElmoEncoding(
-            sentence.words[kept],
-            None if sentence.spans is None else sentence.spans[kept],
-            first_word=kept.start or 0,
-        )
 
     def _is_left(self, padding_side: str | None) -> bool:
         side = self.padding_side if padding_side is None else padding_side
@@ -498,38 +432,20 @@ class ElmoTokenizer(PythonBackend):
         """Find the ids of each distinct word, in the row it has been given; row 0 is no word."""
         tables = {}
         if self.characters != "none":
-            tables["input_ids"] = self._spell(list(rows))
+            tables["input_ids"] = self._spelling.spell(list(rows))
         if self.word_vocab is not None:
             tables["word_input_ids"] = self._look_up(list(rows))
-        for word, char_id in (
-            (self.sentence_start, self.sentence_start_char_id),
-            (self.sentence_end, self.sentence_end_char_id),
-        ):
-            if word in rows:
-                self._set_boundary(tables, rows[word], word, char_id)
+        for word, char_id in self._boundaries():
+            if word not in rows:
+                continue
+            if "word_input_ids" in tables:
+                entry = word if self.map_boundary_words else self.unknown
+                unknown = self._id_of_word[self.unknown]
+                tables["word_input_ids"][rows[word]] = self._id_of_word.get(entry, unknown)
+            if "input_ids" in tables and self.map_boundary_words:
+                tables["input_ids"][rows[word]] = self._spelling.spell_boundary(char_id)
         tables["attention_mask"] = np.array([0] + [1] * len(rows), np.int64)
         return tables
-
-    def _spell(self, words: list[str]) -> Array:
-        """Spell words in characters, shape `(1 + words, characters)`; row 0 is no word."""
-        num_cells = self.max_characters_per_token - NUM_WORD_MARKS
-        spelled: list[bytes] | list[str]
-        if self.characters == "bytes":
-            spelled = [word.encode("utf-8", "ignore")[:num_cells] for word in words]
-            ids = np.frombuffer(b"".join(spelled), np.uint8).astype(np.int64) + PADDING_OFFSET
-        else:
-            spelled = [word[:num_cells] for word in words]
-            points = np.frombuffer("".join(spelled).encode("utf-32-le", "surrogatepass"), "<u4")
-            ids = self._id_of_code_point[np.minimum(points, len(self._id_of_code_point) - 1)]
-
-        shape = (PADDING_OFFSET + len(words), self.max_characters_per_token)
-        table = np.full(shape, self.char_padding_id, np.int64)
-        table[0] = self.pad_token_id
-        lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
-        table[1:, 0] = self.word_start_char_id
-        table[1:, 1:-1][np.arange(num_cells) < lengths[:, None]] = ids
-        table[np.arange(1, len(table)), lengths + 1] = self.word_end_char_id
-        return table
 
     def _look_up(self, words: list[str]) -> Array:
         """Find words in the lexicon, shape `(1 + words,)`; row 0 is no word."""
@@ -539,15 +455,11 @@ class ElmoTokenizer(PythonBackend):
         ids = [self._id_of_word.get(word, unknown) for word in words]
         return np.array([self.pad_token_id, *ids], np.int64)
 
-    def _set_boundary(self, tables: dict[str, Array], row: int, word: str, char_id: int) -> None:
-        """Make a literal boundary word the boundary; or, if that is not wanted, no boundary."""
-        if "word_input_ids" in tables:
-            entry = word if self.map_boundary_words else self.unknown
-            unknown = self._id_of_word[self.unknown]
-            tables["word_input_ids"][row] = self._id_of_word.get(entry, unknown)
-        if "input_ids" in tables and self.map_boundary_words:
-            tables["input_ids"][row, 1:] = self.char_padding_id
-            tables["input_ids"][row, 1:3] = char_id, self.word_end_char_id
+    def _boundaries(self) -> Sequence[tuple[str, int]]:
+        return (
+            (self.sentence_start, self.sentence_start_char_id),
+            (self.sentence_end, self.sentence_end_char_id),
+        )
 
     def pad(
         self,
@@ -579,7 +491,7 @@ class ElmoTokenizer(PythonBackend):
         Raises:
             ValueError: If there are no ids, or a sentence is longer than `max_length`.
         """
-        _check_counts(max_length, pad_to_multiple_of)
+        check_counts(max_length, pad_to_multiple_of)
         strategy, _, max_length, _ = self._get_padding_truncation_strategies(  # type: ignore[no-untyped-call]
             padding=padding, max_length=max_length, verbose=verbose
         )  # transformers has no annotations there
@@ -590,21 +502,22 @@ class ElmoTokenizer(PythonBackend):
         lengths = [len(ids) for ids in main]
         if return_attention_mask is not False:
             features.setdefault("attention_mask", [[1] * length for length in lengths])
-        width = _find_width(lengths, strategy, max_length, pad_to_multiple_of)
+        width = find_width(lengths, strategy, max_length, pad_to_multiple_of)
         if width is None and return_tensors is not None:
-            width = _find_common_length(lengths)
+            width = find_common_length(lengths)
 
         names = [name for name in features if name in (*self.model_input_names, SPECIAL_MASK)]
-        tables = {name: self._join(name, features.pop(name), lengths) for name in names}
+        cells = self.max_characters_per_token
+        tables = {name: join_rows(name, features.pop(name), lengths, cells) for name in names}
         flat = np.arange(PADDING_OFFSET, PADDING_OFFSET + sum(lengths))
-        rows = _lay_out(flat, lengths, width, self._is_left(padding_side))
-        data = {**_take(tables, rows), **features}
+        rows = lay_out(flat, lengths, width, self._is_left(padding_side))
+        data = {**take(tables, rows), **features}
         if not is_batch:
             data = {name: values[0] for name, values in data.items()}
-        return _pack(data, return_tensors)
+        return make_batch(data, return_tensors)
 
     def _read_features(self, encoded_inputs: Any) -> tuple[dict[str, Any], bool]:
-        """Check what is to be padded; give each feature's values by sentence, and "is a batch"."""
+        """Check what is to be padded; return its features by sentence, and "is a batch"."""
         main = self.model_input_names[0]
         is_list = not isinstance(encoded_inputs, Mapping)
         first = encoded_inputs[0] if is_list and len(encoded_inputs) > 0 else encoded_inputs
@@ -615,23 +528,9 @@ class ElmoTokenizer(PythonBackend):
             )
         if is_list:
             return {name: [item[name] for item in encoded_inputs] for name in first}, True
-        if _count_axes(first[main]) > self._num_sentence_axes:
+        if count_axes(first[main]) > self._num_sentence_axes:
             return dict(first), True
         return {name: [value] for name, value in first.items()}, False
-
-    def _join(self, name: str, sentences: Sequence[Any], lengths: Sequence[int]) -> Array:
-        """Join the values of sentences under a row that stands for padding."""
-        tail = (self.max_characters_per_token,) if name == "input_ids" else ()
-        arrays = [np.full((1, *tail), int(name == SPECIAL_MASK), np.int64)]
-        for sentence, length in zip(sentences, lengths, strict=True):
-            array = np.asarray(sentence, np.int64)
-            if length > 0 and array.shape != (length, *tail):
-                raise ValueError(
-                    f"Expected {name} of shape {(length, *tail)} for a sentence of {length} words, "
-                    f"got {array.shape}."
-                )
-            arrays.append(array.reshape(length, *tail))
-        return np.concatenate(arrays)
 
     @property
     def _num_sentence_axes(self) -> int:
@@ -676,38 +575,18 @@ class ElmoTokenizer(PythonBackend):
             return str(self.pad_token)
         if self.characters == "none":
             return self._entries[row.item()]
-        marks = (self.word_start_char_id, self.word_end_char_id, self.char_padding_id)
-        ids = row[~np.isin(row, marks)].tolist()
-        if ids == [self.sentence_start_char_id]:
-            return self.sentence_start
-        if ids == [self.sentence_end_char_id]:
-            return self.sentence_end
-        if self.characters == "bytes":
-            codes = [char_id - PADDING_OFFSET for char_id in ids if 0 < char_id <= NUM_BYTES]
-            return bytes(codes).decode("utf-8", "replace")
-        entries = [self._entries[char_id] for char_id in ids]
-        return "".join(REPLACEMENT if entry == self.unknown else entry for entry in entries)
+        for word, char_id in self._boundaries():
+            if np.array_equal(row[:3], self._spelling.spell_boundary(char_id)[:3]):
+                return word
+        return self._spelling.read(row)
 
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any
     ) -> str | list[str]:
         """Turn a sentence's ids back into words with spaces between, or those of a batch."""
-        if _count_axes(token_ids) > self._num_sentence_axes:
+        if count_axes(token_ids) > self._num_sentence_axes:
             return [self._decode(ids, skip_special_tokens, **kwargs) for ids in token_ids]
         return self._decode(token_ids, skip_special_tokens, **kwargs)
-
-
-def _index(vocab: Sequence[str]) -> dict[str, int]:
-    return {entry: row for row, entry in enumerate(vocab, PADDING_OFFSET)}
-
-
-def _index_code_points(vocab: Sequence[str], unknown: str) -> Array:
-    """Map each code point to its id; the last cell is for all that come after."""
-    ids = _index(vocab)
-    points = [ord(entry) for entry in ids if len(entry) == 1]
-    id_of_code_point = np.full(max(points, default=0) + 2, ids[unknown], np.int64)
-    id_of_code_point[points] = [ids[chr(point)] for point in points]
-    return id_of_code_point
 
 
 def _read_vocabulary(path: Path) -> list[str]:
@@ -718,144 +597,3 @@ def _read_vocabulary(path: Path) -> list[str]:
     if not isinstance(vocab, list):
         raise ValueError(f"Expected a JSON list in {path}, got a {type(vocab).__name__}.")
     return vocab
-
-
-def _check_pattern(word_pattern: str) -> None:
-    try:
-        regex.compile(word_pattern)
-    except regex.error as error:
-        raise ValueError(
-            f"Expected a regular expression as word_pattern, got {word_pattern!r}: {error}."
-        ) from error
-
-
-def _check_options(text_pair: object, options: Mapping[str, Any]) -> None:
-    if text_pair is not None:
-        raise ValueError("Expected one sentence, got a pair; a biLM reads one sentence at a time.")
-    unexpected = sorted(options.keys() - CALL_ARGUMENTS)
-    if unexpected:
-        raise TypeError(f"Expected arguments of a tokenizer, got {unexpected}.")
-    for name in ("stride", "return_overflowing_tokens", "return_token_type_ids"):
-        if options.get(name):
-            raise ValueError(f"Expected no {name}, a biLM has no use for it; got {options[name]}.")
-
-
-def _check_counts(max_length: int | None, multiple: int | None) -> None:
-    if max_length is not None and max_length < 0:
-        raise ValueError(f"Expected max_length of at least 0 words, got {max_length}.")
-    if multiple is not None and multiple < 1:
-        raise ValueError(f"Expected pad_to_multiple_of of at least 1 word, got {multiple}.")
-
-
-def _check_list(value: object, content: str) -> None:
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise TypeError(f"Expected a list of {content}; got {_describe(value)}.")
-
-
-def _check_texts(texts: Any) -> None:
-    _check_list(texts, "texts, or one text")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"Expected every text to be a str, got {_describe(text)} as text {number}. For "
-                "lists of words, pass is_split_into_words=True."
-            )
-
-
-def _check_sentences(sentences: Any) -> None:
-    for number, words in enumerate(sentences):
-        _check_list(words, f"words as sentence {number}")
-        if all(issubclass(kind, str) for kind in set(map(type, words))):
-            continue
-        place = next(place for place, word in enumerate(words) if not isinstance(word, str))
-        raise TypeError(
-            f"Expected every word to be a str, got {_describe(words[place])} as word {place} of "
-            f"sentence {number}."
-        )
-
-
-def _describe(value: object) -> str:
-    text = repr(value)
-    return f"{text if len(text) < 50 else text[:50] + '...'} ({type(value).__name__})"
-
-
-def _find_width(
-    lengths: Sequence[int],
-    strategy: PaddingStrategy,
-    max_length: int | None,
-    multiple: int | None,
-) -> int | None:
-    """Find to how many words sentences are padded; None = not at all."""
-    if strategy == PaddingStrategy.DO_NOT_PAD:
-        return None
-    longest = max(lengths, default=0)
-    width = longest if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
-    if multiple is not None:
-        width = -(-width // multiple) * multiple
-    if longest > width:
-        raise ValueError(
-            f"Expected sentences of at most max_length {width} words, got one of {longest}. Pass "
-            "truncation=True to cut it."
-        )
-    return width
-
-
-def _find_common_length(lengths: Sequence[int]) -> int:
-    if len(set(lengths)) > 1:
-        raise ValueError(
-            f"Expected sentences of one length for a tensor, got {min(lengths)} to {max(lengths)} "
-            "words. Pass padding=True."
-        )
-    return max(lengths, default=0)
-
-
-def _lay_out(
-    flat: Array, lengths: Sequence[int], width: int | None, is_left: bool
-) -> Array | list[Array]:
-    """Lay the words of all sentences out by sentence.
-
-    Args:
-        flat: The words of all sentences, shape `(words,)`.
-        lengths: Words of each sentence.
-        width: Words of each padded sentence; None = no padding.
-        is_left: Whether padding stands on the left.
-
-    Returns:
-        Shape `(batch, width)` with 0 as padding, or without padding an array for each sentence.
-    """
-    if width is None:
-        return np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else []
-    cells, counts = np.arange(width), np.array(lengths, np.int64)[:, None]
-    is_word = cells >= width - counts if is_left else cells < counts
-    rows = np.zeros(is_word.shape, np.int64)
-    rows[is_word] = flat
-    return rows
-
-
-def _take(tables: Mapping[str, Array], rows: Array | list[Array]) -> dict[str, Any]:
-    if isinstance(rows, np.ndarray):
-        return {name: table[rows] for name, table in tables.items()}
-    return {name: [table[row] for row in rows] for name, table in tables.items()}
-
-
-def _pack(
-    data: dict[str, Any],
-    return_tensors: str | TensorType | None,
-    encodings: list[ElmoEncoding] | None = None,
-) -> BatchEncoding:
-    # PyTorch takes over the memory of the arrays; the base class would copy them cell by cell.
-    if return_tensors is not None and TensorType(return_tensors) == TensorType.PYTORCH:
-        data = {
-            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            for name, value in data.items()
-        }
-    # The base class asks the encodings of the Rust tokenizers just what an ElmoEncoding can tell.
-    return BatchEncoding(data, cast(Any, encodings), return_tensors)
-
-
-def _count_axes(ids: Any) -> int:
-    """Count the axes of an array, or of lists in lists, down their first that is not empty."""
-    if not isinstance(ids, list | tuple):
-        return int(getattr(ids, "ndim", 0))
-    first = next((item for item in ids if not isinstance(item, list | tuple) or item), ())
-    return 1 + (_count_axes(first) if len(ids) else 0)

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import cpu_offload
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -253,7 +256,8 @@ def gradients(
     """Gradients of a sum in which every output and state counts differently."""
     torch.manual_seed(9)
     x, state = make_inputs(stack.config, batch_sizes, batch=6)
-    leaves = [value.requires_grad_() for value in (x, *state)]
+    dtype = stack.layers[0].bias.dtype
+    leaves = [value.to(dtype).requires_grad_() for value in (x, *state)]
     stack.zero_grad()
     state = (leaves[1], leaves[2])
     outputs, new_state = run(stack, leaves[0], batch_sizes, state, reverse=reverse)
@@ -333,6 +337,39 @@ def test_gradients_under_autocast_are_near_those_in_float32() -> None:
         assert F.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
 
 
+@settings(deadline=None, max_examples=50)
+@given(
+    sizes=st.fixed_dictionaries(
+        {
+            "projection_size": st.integers(1, 9),
+            "num_hidden_layers": st.integers(1, 3),
+            "cell_clip": st.none() | st.floats(0.05, 1),
+            "projection_clip": st.none() | st.floats(0.05, 1),
+            "use_cell_projection": st.booleans(),
+            "use_residual": st.booleans(),
+            "forget_bias": st.floats(-1, 2),
+        }
+    ),
+    cell_size=st.integers(1, 20),
+    batch_sizes=st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any),
+    reverse=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_random_stacks_follow_the_equations(
+    sizes: dict[str, Any], cell_size: int, batch_sizes: list[int], reverse: bool, seed: int
+) -> None:
+    cell_size = cell_size if sizes["use_cell_projection"] else sizes["projection_size"]
+    stack = make_stack(make_config(**sizes, cell_size=cell_size, dropout=0.0), seed)
+    batch_sizes = sorted(batch_sizes, reverse=True)
+    x, state = make_inputs(stack.config, batch_sizes, batch=6, seed=seed)
+    expected = reference(stack, x, batch_sizes, state, reverse)
+    with torch.no_grad():
+        assert_close(stack(x, batch_sizes, state, reverse=reverse), expected, check_dtype=False)
+    stack = stack.double()
+    actual_gradients = gradients(run_stack, stack, reverse, batch_sizes)
+    assert_close(actual_gradients, gradients(run_by_reference, stack, reverse, batch_sizes))
+
+
 def test_gradients_are_those_of_finite_differences() -> None:
     config = make_config(projection_size=3, cell_size=4, cell_clip=0.3, projection_clip=0.2)
     stack = make_stack(config).double()
@@ -359,6 +396,41 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
         outputs[-1].square().sum().backward()
         gradients.append([parameter.grad for parameter in stack.parameters()])
     assert_close(*gradients)
+
+
+@pytest.mark.parametrize("mode", ["no gradients", "gradients"])
+def test_a_compiled_stack_runs_as_it_is(mode: str) -> None:
+    stack = make_stack(make_config())
+    x, state = make_inputs(stack.config)
+    with torch.set_grad_enabled(mode == "gradients"):
+        expected = stack(x, BATCH_SIZES, state)
+        compiled = torch.compile(stack, backend="eager")
+        assert_close(compiled(x, BATCH_SIZES, state), expected, rtol=0, atol=0)
+
+
+def run_together(stack: ElmoLstmStack) -> Tensor:
+    x, state = make_inputs(stack.config)
+    ((outputs, _),) = run_stacks([stack], [x], BATCH_SIZES, [state], [False])
+    return outputs[-1]
+
+
+def test_hooks_of_stacks_and_layers_are_called() -> None:
+    stack = make_stack(make_config())
+    modules, called = [stack, *stack.layers], []
+    expected = run_together(stack)
+    for module in modules:
+        module.register_forward_hook(lambda module, *_: called.append(module))
+    assert_close(run_together(stack), expected, rtol=0, atol=0)
+    assert called == [*stack.layers, stack]
+
+
+def test_weights_that_accelerate_keeps_elsewhere_are_fetched() -> None:
+    stack = make_stack(make_config())
+    with torch.no_grad():
+        expected = run_together(stack)
+        offloaded = cpu_offload(stack, torch.device("cpu"))
+        assert all(parameter.is_meta for parameter in offloaded.parameters())
+        assert_close(run_together(offloaded), expected, rtol=0, atol=0)
 
 
 def run(stack: ElmoLstmStack, batch_sizes: Sequence[int] = BATCH_SIZES) -> Tensor:

@@ -556,6 +556,34 @@ def test_the_vocabulary_cannot_grow() -> None:
         tokenizer.add_tokens(["<new>"])
 
 
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"cls_token": "<c>"},
+        {"additional_special_tokens": ["<x>"]},
+        {"pad_token": "<p>", "eos_token": "<e>"},
+    ],
+)
+def test_special_tokens_that_cannot_be_added_leave_no_trace(
+    tokens: dict[str, Any], tmp_path: Path
+) -> None:
+    tokenizer = ElmoTokenizer()
+    with pytest.raises(ValueError, match="Can't add"):
+        tokenizer.add_special_tokens(tokens)
+    assert tokenizer.special_tokens_map == {"pad_token": "[PAD]"}
+    tokenizer.save_pretrained(tmp_path)
+    assert ElmoTokenizer.from_pretrained(tmp_path).special_tokens_map == {"pad_token": "[PAD]"}
+
+
+@pytest.mark.parametrize("name", ["pad_token", "pad_token_id"])
+def test_padding_cannot_be_taken_away(name: str) -> None:
+    tokenizer = ElmoTokenizer()
+    setattr(tokenizer, name, getattr(tokenizer, name.replace("pad", "eos")))  # a stock idiom
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("[PAD]", 0)
+    ids = tokenizer([["a"], ["b", "c"]], is_split_into_words=True, padding=True)["input_ids"]
+    assert ids.shape == (2, 2, 50)
+
+
 # --- Saving ---
 
 

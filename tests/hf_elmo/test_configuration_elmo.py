@@ -1,0 +1,77 @@
+"""The configuration: its defaults are the published model; what cannot be built is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from transformers import AutoConfig
+
+from hf_elmo import ElmoConfig
+
+
+def test_the_defaults_are_the_original_model() -> None:
+    config = ElmoConfig()
+    assert (config.char_vocab_size, config.max_characters_per_token) == (262, 50)
+    assert (config.cell_size, config.projection_size, config.hidden_size) == (4096, 512, 1024)
+    assert (config.num_filters, config.num_highway_layers, config.num_mixed_layers) == (2048, 2, 3)
+    assert (config.cell_clip, config.projection_clip, config.use_residual) == (3.0, 3.0, True)
+
+
+def test_a_forward_model_is_half_as_wide() -> None:
+    assert ElmoConfig(bidirectional=False).hidden_size == 512
+
+
+def test_a_model_of_words_has_no_filters() -> None:
+    config = ElmoConfig(
+        char_embedding_size=0,
+        word_vocab_size=5,
+        word_embedding_size=3,
+        sentence_start_word_id=1,
+        sentence_end_word_id=2,
+    )
+    assert (config.char_filters, config.num_filters) == ([], 0)
+
+
+def test_two_configurations_share_no_filters() -> None:
+    ElmoConfig().char_filters[0][1] = 7
+    assert ElmoConfig().char_filters[0] == [1, 32]
+
+
+def test_saving_and_loading_is_the_identity(tiny_config: ElmoConfig, tmp_path: Path) -> None:
+    tiny_config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert loaded.to_dict() == tiny_config.to_dict() | {"_name_or_path": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"projection_size": 0}, "Expected projection_size of at least 1, got 0"),
+        ({"num_scalar_mixes": 0}, "Expected num_scalar_mixes of at least 1, got 0"),
+        ({"vocab_size": -1}, "Expected vocab_size of at least 0, got -1"),
+        ({"cell_clip": 0.0}, "Expected cell_clip above 0, or None, got 0.0"),
+        ({"dropout": 1.0}, "Expected dropout from 0 to below 1, got 1.0"),
+        ({"use_cell_projection": False}, "must be equal, got 4096 and 512"),
+        ({"hidden_size": 7}, "Expected hidden_size 1024, got 7"),
+        ({"word_vocab_size": 5}, "both 0 or both above 0, got 5 and 0"),
+        ({"char_embedding_size": 0}, "Expected characters or a word lexicon"),
+        (
+            {"word_vocab_size": 5, "word_embedding_size": 3},
+            "Expected sentence_start_word_id from 1 to 4, got None",
+        ),
+        ({"use_token_projection": False}, "projection_size 512, got 2048"),
+        ({"char_filters": []}, r"Expected char_filters \[\[width, number\], ...\], got none"),
+        ({"char_filters": [[51, 4]]}, r"max_characters_per_token 50, got \[51, 4\]"),
+        ({"num_highway_layers": -1}, "Expected num_highway_layers >= 0, got -1"),
+        (
+            {"max_characters_per_token": 2, "char_filters": [[1, 4]]},
+            r"at least 3 \(a character and two marks\), got 2",
+        ),
+        ({"char_padding_id": 262}, "Expected char_padding_id from 1 to 261, got 262"),
+        ({"mix_weights": [0.0, 1.0]}, r"Expected 3 mix_weights .*, got 2"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(StrictDataclassClassValidationError, match=message):
+        ElmoConfig(**settings)
