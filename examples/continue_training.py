@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.sentences import read_files
+from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_text
 

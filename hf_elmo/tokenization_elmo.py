@@ -26,7 +26,7 @@ from .configuration_elmo import (
     WORD_START_CHAR_ID,
     ElmoConfig,
 )
-from .encoding import (
+from .spelling import (
     NUM_BYTES,
     NUM_WORD_MARKS,
     PADDING_OFFSET,

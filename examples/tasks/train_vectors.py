@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from gensim.models import Word2Vec
 
-from hf_elmo.corpus.sentences import read_files
+from hf_elmo.corpus.text_reader import read_files
 
 
 class Sentences:

@@ -16,10 +16,10 @@ from hf_elmo.command_errors import report_errors
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
+from .embed_files import embed_file
 from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
-from .files import embed_file
 from .parts import OutputDtype, Settings
-from .sentences import InputFormat
+from .text_reader import InputFormat
 from .writers import OutputFormat
 
 InputFormatOption = Annotated[

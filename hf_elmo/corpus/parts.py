@@ -22,7 +22,7 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.safetensors_header import make_header
 
 from .embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
-from .sentences import InputFormat
+from .text_reader import InputFormat
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 

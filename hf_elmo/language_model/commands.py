@@ -10,7 +10,7 @@ import typer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
-from hf_elmo.corpus.sentences import read_files
+from hf_elmo.corpus.text_reader import read_files
 
 from .models import load_language_model
 from .perplexity import Perplexity, evaluate_stream, evaluate_text

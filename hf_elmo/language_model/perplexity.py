@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.sentences import SentenceReader
+from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .scores import SentenceScores, score_sentences

@@ -20,7 +20,7 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
-from hf_elmo.corpus.sentences import InputFormat, SentenceReader, read_dataset, read_files
+from hf_elmo.corpus.text_reader import InputFormat, SentenceReader, read_dataset, read_files
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.streams import SentenceStream, WindowStream
 from hf_elmo.language_model.vocabulary import (

@@ -26,7 +26,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from hf_elmo.corpus.sentences import SentenceReader
+from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from hf_elmo.corpus.sentences import decode_lines, decompress
+from hf_elmo.corpus.text_reader import decode_lines, decompress
 
 from .labels import Span, find_spans
 

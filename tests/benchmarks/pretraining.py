@@ -16,7 +16,7 @@ import typer
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, modeling_elmo
-from hf_elmo.corpus.sentences import SentenceReader
+from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.language_model import windows as windows_module
 from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.files import embed_file
+from hf_elmo.corpus.embed_files import embed_file
 from hf_elmo.corpus.parts import Settings
 
 tokenizer = ElmoTokenizer()

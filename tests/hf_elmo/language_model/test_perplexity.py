@@ -10,7 +10,7 @@ import torch
 
 from convert.conversion import convert_checkpoint
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.corpus.sentences import read_files
+from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_stream, evaluate_text
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream

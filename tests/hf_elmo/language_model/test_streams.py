@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.corpus.sentences import SentenceReader
+from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.language_model.streams import (
     SentenceStream,
     StreamWindow,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
-from hf_elmo.corpus.sentences import read_files
+from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_text
 from hf_elmo.language_model.vocabulary import TargetVocabulary

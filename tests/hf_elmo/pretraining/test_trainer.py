@@ -22,7 +22,7 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 
 from convert.formats.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.corpus.sentences import read_files
+from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model import losses
 from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hf_elmo.corpus import sentences as text_module
-from hf_elmo.corpus.sentences import read_dataset, read_files, read_sentences, shuffle
+from hf_elmo.corpus import text_reader as text_module
+from hf_elmo.corpus.text_reader import read_dataset, read_files, read_sentences, shuffle
 
 
 def write(folder: Path, **files: list[str]) -> list[str]:

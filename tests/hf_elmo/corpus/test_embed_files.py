@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 from hf_elmo.corpus import parts, writers
+from hf_elmo.corpus.embed_files import embed_file
 from hf_elmo.corpus.embedding import embed
-from hf_elmo.corpus.files import embed_file
 from hf_elmo.corpus.parts import Settings
 
 tokenizer = ElmoTokenizer()

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.loading import ElmoPreTrainedModel
 
 from .parts import PARTS, Settings, describe_run, open_folder, replace, write_parts
-from .sentences import decompress, read_sentences
+from .text_reader import decompress, read_sentences
 from .writers import SUFFIXES, WRITERS, OutputFormat
 
 
