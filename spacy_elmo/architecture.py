@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ from spacy.util import registry
 from thinc.api import Model, Ops, torch2xp, xp2torch
 from torch import Tensor
 
-from .layer_cache import LayerCache
 from .segments import Segment, find_segments
 from .shim import Dtype, ElmoShim
+
+if TYPE_CHECKING:
+    from hf_elmo.corpus.layer_cache import LayerCache
 
 Array: TypeAlias = npt.NDArray[np.float32]  # or cupy's, where the pipeline is on a GPU
 ThincModel: TypeAlias = Model[Any, Any]
@@ -123,7 +125,7 @@ def compute_layers(
     docs: Sequence[Doc],
     segments: Sequence[list[Segment]],
     *,
-    cache: LayerCache | None = None,
+    cache: "LayerCache | None" = None,
 ) -> list[DocLayers]:
     """Compute the layers of all tokens of docs, with the arguments of `iterate_word_layers`."""
     results = [
@@ -143,7 +145,7 @@ def iterate_word_layers(
     segments: Sequence[list[Segment]],
     *,
     whole_sentences: bool = False,
-    cache: LayerCache | None = None,
+    cache: "LayerCache | None" = None,
 ) -> Iterator[WordLayers]:
     """Compute the layers of all words of docs, some words at a time.
 

@@ -24,7 +24,6 @@ from .architecture import (
     to_ops,
 )
 from .extensions import put_vectors, register_extensions, set_layers, set_vectors
-from .layer_cache import LayerCache
 from .layer_source import LayerSource
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
 from .mix import MixSettings, mix_words
@@ -221,14 +220,15 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         get_examples: Callable[[], Iterable[Example]],
         *,
         nlp: Language | None = None,
-        cache: LayerCache | None = None,
+        cache: Any = None,
     ) -> None:
         """Read the weights, and check that the settings fit them.
 
         Args:
             get_examples: Not used: the biLM comes trained.
             nlp: Not used.
-            cache: Where layers are kept while other components are trained; None = in memory.
+            cache: A `LayerCache`, for the layers while other components are trained; None = one in
+                memory.
 
         Raises:
             OSError: If there is no model of the name.

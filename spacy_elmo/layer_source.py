@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from spacy.tokens import Doc
@@ -17,8 +17,11 @@ from .architecture import (
     train_layers,
 )
 from .held_layers import HeldLayers
-from .layer_cache import LayerCache
+from .layer_cache import make_layer_cache
 from .training_batch import TrainingBatch
+
+if TYPE_CHECKING:
+    from hf_elmo.corpus.layer_cache import LayerCache
 
 
 class LayerSource:
@@ -73,7 +76,7 @@ class LayerSource:
             The layers, and a function that takes their gradients if the biLM learns from them.
         """
         if is_train and self.frozen and self.cache is None:
-            self.cache = LayerCache()
+            self.cache = make_layer_cache()
         batch = self._batch if is_train else None
         found = {
             id(doc): (batch.find(doc) if batch else None) or self.held.take(doc) for doc in docs

@@ -26,6 +26,7 @@ def table() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_table_compares_runs_and_makes_each_once(
     table: ModuleType, tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,8 +21,8 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from thinc.api import SGD
 
+from hf_elmo.corpus.layer_cache import LayerCache
 from spacy_elmo.architecture import get_shim
-from spacy_elmo.layer_cache import LayerCache
 from spacy_elmo.learned_mix import get_mix
 
 CLOSE = {"rtol": 0, "atol": 1e-5}  # as in test_component.py
