@@ -9,7 +9,7 @@ from killed_process import run_until_change
 
 from convert import convert_checkpoint
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.faults
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.faults,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
 SENTENCES = ["The bank raised its rates .", "", "A river bank", "word " * 40, "naïve", "x y z"]

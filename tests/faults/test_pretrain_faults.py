@@ -12,7 +12,7 @@ from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.faults,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
 LINES = [" ".join(("abcdefghij" * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
