@@ -1,6 +1,7 @@
 """The mix of layers that goes into `doc.tensor`."""
 
 from collections.abc import Mapping
+from math import isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -79,7 +80,9 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
             f"Expected mix layers from 0 (word vectors) to {len(layers) - 1} (the top), "
             f"got {mix.layers}."
         )
-    own = config.mix_weights or [0.0] * len(layers)
+    own = config.initial_mix_weights
+    if mix.layers is not None:  # what is asked for counts, though the configuration leaves it out
+        own = [weight if isfinite(weight) else 0.0 for weight in own]
     weights = [own[number] for number in numbers] if mix.weights is None else mix.weights
     if len(weights) != len(numbers):
         raise ValueError(

@@ -434,7 +434,7 @@ def _mix(layers: Tensor, model: ElmoModel) -> Tensor:
     config = model.config
     return mix_layers(
         layers[:, None],
-        torch.tensor(config.mix_weights or [0.0] * len(layers), device=layers.device),
+        torch.tensor(config.initial_mix_weights, device=layers.device),
         config.mix_gamma,
         layer_norm=config.mix_layer_norm,
     )[0]

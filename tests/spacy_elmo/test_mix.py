@@ -63,3 +63,12 @@ def test_layers_that_the_model_has_not_are_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=r"from 0 .* to 2 .* got \[3\]"):
         mix_words(layers, MixSettings(layers=[3]), tiny_config)
+
+
+def test_a_layer_that_the_model_leaves_out_counts_where_it_is_asked_for(
+    layers: Tensor, tiny_config: ElmoConfig
+) -> None:
+    tiny_config.mix_layers = "top"
+    torch.testing.assert_close(mix_words(layers, MixSettings(), tiny_config), layers[-1])
+    asked = mix_words(layers, MixSettings(layers=[0]), tiny_config)
+    torch.testing.assert_close(asked, layers[0])

@@ -296,3 +296,14 @@ def test_a_model_in_training_is_refused(tiny_model: ElmoModel) -> None:
 def test_strings_are_refused_as_sentences(tiny_model: ElmoModel) -> None:
     with pytest.raises(TypeError, match="got the string 'The bank'; split it into words first"):
         list(embed(["The bank"], tiny_model, tokenizer))
+
+
+@pytest.mark.parametrize(("mix_layers", "layer"), [("top", -1), ("words", 0)])
+def test_the_mix_leaves_out_what_the_configuration_does(
+    tiny_model: ElmoModel, mix_layers: str, layer: int
+) -> None:
+    tiny_model.config.mix_layers = mix_layers
+    words = ["The", "bank"]
+    (mixed,) = embed([words], tiny_model, ElmoTokenizer(), layers="mix")
+    (expected,) = embed([words], tiny_model, ElmoTokenizer(), layers=layer)
+    np.testing.assert_allclose(mixed, expected, atol=1e-6)
