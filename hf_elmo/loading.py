@@ -122,9 +122,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self._freeze_bilm()
 
     def _freeze_bilm(self) -> None:
-        """Leave the biLM's weights untrained in heads over its features, if so configured."""
+        """Leave the biLM of a head as it is, in evaluation mode, if so configured."""
         if hasattr(self, "features") and self.config.freeze_bilm:
-            self.base_model.requires_grad_(False)
+            self.base_model.requires_grad_(False).eval()
 
 
 def _check_name(name: str | PathLike[str] | None) -> None:

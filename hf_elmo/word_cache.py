@@ -173,7 +173,7 @@ class WordCache:
     def _keep(self, keys: list[bytes], vectors: Tensor) -> None:
         if self._table is None:
             entry_bytes = ENTRY_BYTES + len(keys[0]) + vectors[0].nbytes
-            with torch.inference_mode(False):  # a tensor made in inference mode is never free of it
+            with torch.inference_mode(False):  # one made in it could never enter autograd
                 self._table = vectors.new_empty(self.max_bytes // entry_bytes, vectors.shape[1])
         capacity = len(self._table)
         slots = {}

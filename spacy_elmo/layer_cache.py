@@ -8,7 +8,7 @@ from spacy.util import registry
 if TYPE_CHECKING:  # a pipeline without `elmo` imports this module, but shall not wait for torch
     from hf_elmo.corpus.layer_cache import LayerCache
 
-DEFAULT_BYTES = 2**30
+DEFAULT_BYTES = 2**30  # as hf_elmo.corpus has it
 
 
 @registry.misc("spacy_elmo.LayerCache.v1")

@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.bilm_vocabulary import write_vocabulary
 from convert.formats.stored_tensors import StoredTensor
 from convert.layout import (
     Checkpoint,
@@ -21,6 +20,7 @@ from convert.layout import (
     Sources,
     WriteSettings,
 )
+from hf_elmo.language_model.vocabulary import write_words
 
 SUFFIXES = (".hdf5", ".h5")
 # What h5py raises for a broken file, depending on where it is broken.
@@ -228,7 +228,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         _write_stored(_places(path, "softmax_weights.hdf5")[0], expected, checkpoint)
     words = checkpoint.words or checkpoint.target_words
     if words is not None:
-        write_vocabulary(_places(path, "vocab.txt")[0], words)
+        write_words(_places(path, "vocab.txt")[0], words)
 
 
 def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Checkpoint) -> None:

@@ -1,6 +1,5 @@
 """bilm-tf's vocabularies: a word a line, in the order of a word table or softmax."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from convert.layout import ConversionError
@@ -29,9 +28,3 @@ def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
             f"{path}: expected {num_rows} words, the rows of {rows_of}, got {len(words)}."
         )
     return words
-
-
-def write_vocabulary(path: Path, words: Iterable[str]) -> None:
-    """Write a vocabulary, a word a line."""
-    with path.open("x", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{word}\n" for word in words)

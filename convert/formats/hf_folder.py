@@ -13,7 +13,6 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
-from convert.formats.bilm_vocabulary import read_vocabulary, write_vocabulary
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -26,7 +25,7 @@ from convert.layout import (
     WriteSettings,
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
-from hf_elmo.language_model.vocabulary import VOCABULARY_NAME
+from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
 from hf_elmo.loading import BILM_PREFIXES
 from hf_elmo.safetensors_header import make_header
 
@@ -77,7 +76,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
     target_words = None
     if config.vocab_size and (folder / VOCABULARY_NAME).is_file():
-        target_words = read_vocabulary(folder / VOCABULARY_NAME, config.vocab_size, "the softmax")
+        target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)
     try:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
@@ -94,6 +93,18 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
             **_read_tokenizer(folder),
         )
+
+
+def _read_target_words(path: Path, num_rows: int) -> tuple[str, ...]:
+    try:
+        words = tuple(read_words(path))
+    except ValueError as error:
+        raise ConversionError(str(error)) from error
+    if len(words) != num_rows:
+        raise ConversionError(
+            f"{path}: expected {num_rows} words, the rows of the softmax, got {len(words)}."
+        )
+    return words
 
 
 def _read_tokenizer(folder: Path) -> dict[str, Any]:
@@ -166,7 +177,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         raise ConversionError(f"The vocabulary does not fit the model: {error}") from error
     tokenizer.save_pretrained(path)
     if checkpoint.target_words is not None:
-        write_vocabulary(path / VOCABULARY_NAME, checkpoint.target_words)
+        write_words(path / VOCABULARY_NAME, checkpoint.target_words)
     if checkpoint.mixes:
         mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
         (path / MIXES).write_text(json.dumps(mixes, indent=2) + "\n", encoding="utf-8")

@@ -74,7 +74,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     config: ElmoTaskConfig  # type: ignore[assignment]  # that of a task holds that of the biLM
     config_class = ElmoTaskConfig
-    _freezes_bilm = True
     push_to_hub = PreTrainedModel.push_to_hub  # type: ignore[assignment]  # saves, and so writes the card
     accepts_loss_kwargs = False  # a loss belongs to its batch: a sum or a mean, as published
 
@@ -93,12 +92,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if config.char_size:
             self.characters = CharacterEncoder(config)
 
-    def post_init(self) -> None:
-        """Draw initial values, fix what is not to be trained; to be called by each task's model."""
-        super().post_init()
-        self._freeze_bilm()
-        self.train(self.training)
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Draw the biLM's initial values as it does; torch's own, or a brick's, for the rest."""
@@ -108,8 +101,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             reset()
 
     def _freeze_bilm(self) -> None:
-        if self.config.num_mixes:
-            super()._freeze_bilm()
+        """Leave as they are the biLM and the static vectors, if so configured."""
+        super()._freeze_bilm()
         if self.config.static_size:
             self.static_vectors.requires_grad_(self.config.trains_static)
 
@@ -123,13 +116,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     def predict(self, **inputs: Tensor) -> list[Any]:
         """Find what a task is about, an example each; inputs as of the task's `forward`."""
         raise NotImplementedError
-
-    def train(self, mode: bool = True) -> Any:
-        """Set training or evaluation mode; a frozen biLM stays in evaluation mode."""
-        super().train(mode)
-        if self.config.num_mixes and self.is_bilm_frozen:
-            self.elmo.train(False)
-        return self
 
     def save_pretrained(
         self,

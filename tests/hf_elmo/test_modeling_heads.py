@@ -227,6 +227,7 @@ def test_bilm_is_frozen_by_default(
         model.save_pretrained(tmp_path)
         model = head.from_pretrained(tmp_path)
     ids, mask = make_batch(tiny_config, SENTENCES)
+    assert not model.elmo.training
     model.train()
     assert not model.elmo.training
     assert model.features.training

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from convert import ConversionError
-from convert.formats.bilm_vocabulary import read_vocabulary, write_vocabulary
+from convert.formats.bilm_vocabulary import read_vocabulary
+from hf_elmo.language_model.vocabulary import write_words
 
 WORDS = ("<S>", "</S>", "<UNK>", "naïve", "a\u2028b")
 
 
 def test_words_come_back(tmp_path: Path) -> None:
-    write_vocabulary(tmp_path / "vocab.txt", WORDS)
+    write_words(tmp_path / "vocab.txt", WORDS)
     assert read_vocabulary(tmp_path / "vocab.txt", len(WORDS), "the softmax") == WORDS
 
 
@@ -32,9 +33,3 @@ def test_other_files_are_refused(data: bytes, error: str, tmp_path: Path) -> Non
     (tmp_path / "vocab.txt").write_bytes(data)
     with pytest.raises(ConversionError, match=error):
         read_vocabulary(tmp_path / "vocab.txt", 3, "the softmax")
-
-
-def test_no_file_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("mine")
-    with pytest.raises(FileExistsError):
-        write_vocabulary(tmp_path / "vocab.txt", WORDS)

@@ -14,7 +14,8 @@ from bilm_tf import make_bilm, write_bilm
 from safetensors.torch import load_file, save_file
 
 from convert import ConversionError, convert_checkpoint
-from hf_elmo import ElmoModel
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
 
 
 @pytest.fixture
@@ -76,6 +77,18 @@ def test_folder_converts_to_folder_of_another_type(weights: Path, place: Path) -
     convert_checkpoint(place / "model", place / "half", dtype="bfloat16")
     size = [(place / name / "model.safetensors").stat().st_size for name in ("model", "half")]
     assert size[1] < 0.7 * size[0]
+
+
+def test_target_words_of_white_space_come_back(place: Path) -> None:
+    words = ["<S>", "</S>", "<UNK>", "\u00a0", "a\u2028b"]
+    config = ElmoConfig(
+        projection_size=4, cell_size=4, char_filters=[[1, 4]], vocab_size=len(words)
+    )
+    ElmoForPreTraining(config).save_pretrained(place / "model")
+    ElmoTokenizer().save_pretrained(place / "model")
+    write_words(place / "model" / VOCABULARY_NAME, words)
+    convert_checkpoint(place / "model", place / "copy")
+    assert read_words(place / "copy" / VOCABULARY_NAME) == words
 
 
 def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> None:

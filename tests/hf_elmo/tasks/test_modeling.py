@@ -59,6 +59,7 @@ def test_the_bilm_and_fixed_vectors_are_not_trained(
     task_name: str, make_case: Callable[..., Any]
 ) -> None:
     case = make_case(task_name, trains_static=False, **STATIC)
+    assert not case.model.elmo.training
     model = case.model.train()
     case.model(**case.make_batch([0])).loss.backward()
     assert not model.elmo.training
