@@ -1,11 +1,10 @@
-"""What a biLM's layers know: part of speech by a linear probe, senses of "play" by neighbours.
+"""What a biLM's layers know of parts of speech, in float32 and in reduced precision.
 
-Both are the paper's own probes (Peters et al. 2018, 5.3: tables 4 to 6), on open data. The first is
-also put to layers in reduced precision, beside how far these are from float32.
+A linear probe, as in the paper (Peters et al. 2018, 5.3, Table 6), on open data; beside it, how far
+layers in reduced precision are from float32. `senses.py` is the probe of senses.
 """
 
 import gzip
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import typer
-from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -85,35 +83,12 @@ def compare_precisions(
             yield name, str(number), *numbers
 
 
-def probe_senses(model: ElmoModel, tokenizer: ElmoTokenizer, path: Path) -> list[tuple[str, ...]]:
-    """Give each use of "play" the sense of its nearest other use, by each layer."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    senses = np.array([row[0] for row in rows])
-    layers = embed((row[3].split() for row in rows), model, tokenizer, layers="all")
-    places = [int(row[2]) for row in rows]
-    uses = np.stack([x[:, place] for x, place in zip(layers, places, strict=True)], axis=1)
-    uses /= np.linalg.norm(uses, axis=-1, keepdims=True)
-    counts = Counter(senses)
-    by_frequency = np.array([(counts - Counter([s])).most_common(1)[0][0] for s in senses])
-    is_baseline_right = by_frequency == senses
-    table = [("most frequent sense", f"{100 * is_baseline_right.mean():.1f}", "")]
-    for number, vectors in enumerate(uses):  # (uses, width)
-        similarity = vectors @ vectors.T
-        np.fill_diagonal(similarity, -np.inf)
-        is_right = senses[similarity.argmax(axis=1)] == senses
-        wins, losses = (is_right & ~is_baseline_right).sum(), (~is_right & is_baseline_right).sum()
-        p = binomtest(wins, wins + losses).pvalue if wins + losses else 1.0  # McNemar, exact
-        table.append((f"layer {number}", f"{100 * is_right.mean():.1f}", f"{p:.2g}"))
-    return table
-
-
 def main(
-    data: Annotated[Path, typer.Argument(help="Folder with ewt/ and wsd/play_probe.tsv.gz.")],
+    data: Annotated[Path, typer.Argument(help="Folder with ewt/.")],
     model: Annotated[str, typer.Option(help="Folder or name of a biLM.")] = BUNDLED_NAME,
     sentences: Annotated[int, typer.Option(help="Sentences that train the probe.")] = 12_544,
 ) -> None:
-    """Print three tables in Markdown: part of speech, reduced precision, senses, all by layer."""
+    """Print two tables in Markdown: part of speech and reduced precision, both by layer."""
     name = resolve_name(model)
     tokenizer = ElmoTokenizer.from_pretrained(name)
     trained = ElmoModel.from_pretrained(name)
@@ -131,9 +106,6 @@ def main(
     print("\n| to float32 | layer | mean cosine | least | largest error | mean size |")
     print("|---|---|---|---|---|---|")
     for row in compare_precisions(models, tokenizer, data / "ewt"):
-        print(f"| {' | '.join(row)} |")
-    print("\n| sense of 'play' by | accuracy | p against the most frequent |\n|---|---|---|")
-    for row in probe_senses(trained, tokenizer, data / "wsd" / "play_probe.tsv.gz"):
         print(f"| {' | '.join(row)} |")
 
 
