@@ -1,4 +1,8 @@
-"""Many sentences in, vectors out: batches by length, exact windows, bounded memory."""
+"""Many sentences in, vectors out: batches by length, exact windows, bounded memory.
+
+The length of a window is decided here, in `_Runner._cut`: as many time steps as fit into
+`max_batch_tokens`.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +25,8 @@ Pooling: TypeAlias = Literal["none", "mean", "max"]
 
 MAX_BATCH_TOKENS = 2048  # time steps that the biLM runs at once
 LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
-# Rows that make a batch worth its matrix products: as many long texts run side by side in windows,
-# though the second pass over them costs half as much again.
+# A product with fewer rows wastes the processor. So a batch gets at least this many sentences, even
+# if they do not fit into the budget: they then run in windows, which costs half as much again.
 MIN_ROWS = 16
 NUM_BOUNDARIES = 2  # <S> and </S>, the first two rows of each table of word vectors
 
@@ -48,7 +52,7 @@ class SentenceWindow(NamedTuple):
     """Time steps of a batch that run at once.
 
     Attributes:
-        start, stop: The time steps; 0 is `<S>`.
+        start, stop: First time step, and the one after the last. Time step 0 is `<S>`.
         backward: State of the backward direction at `stop`, or None if there is none.
     """
 
@@ -75,8 +79,8 @@ def embed_layers(
         look_ahead: As for `embed_pieces`.
 
     Returns:
-        An iterator of tensors `(layers, words, hidden_size)`, one a sentence and in their order,
-        on the model's device.
+        An iterator of tensors `(layers, words, hidden_size)` on the model's device, one a sentence,
+        in the order of the sentences.
 
     Raises:
         ValueError: If an argument is out of its range or the model is being trained.
@@ -112,8 +116,9 @@ def embed(
         look_ahead: As for `embed_pieces`.
 
     Returns:
-        An iterator of arrays `(words, hidden_size)`, with a first axis of layers if
-        `layers="all"`, without the words' axis if pooled; one a sentence and in their order.
+        An iterator of arrays, one a sentence, in the order of the sentences. Their shape is
+        `(words, hidden_size)`. With `layers="all"`, the layers are an axis before it; with
+        pooling, there is no axis of words.
 
     Raises:
         ValueError: If an argument is out of its range or the model is being trained.
@@ -148,26 +153,28 @@ def embed_pieces(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Iterator[Piece]:
-    """Compute the vectors of each sentence, huge ones in pieces, so that none is ever held whole.
+    """Compute the vectors of each sentence; huge sentences come in pieces, to bound memory.
 
     Args:
         sentences: Sequences of words, of any length.
         model: The biLM, or a model that holds one, in evaluation mode.
         tokenizer: Its tokenizer.
-        layers: `"all"` layers, the word vectors first; the `"top"` one; their `"mean"`; the `"mix"`
-            that the configuration sets (if it normalises layers, over each sentence); or a number.
-        pooling: Vectors of words (`"none"`), or their `"mean"` or `"max"` over each sentence, which
-            is zero where there is no word.
-        max_batch_tokens: Time steps that the biLM runs at once: longer sentences run in windows,
-            with the same result. Halved when memory runs out.
-        look_ahead: Words that are read ahead, to batch sentences of like length, and of which
-            vectors are held at a time; sentences longer than this come in pieces. None = eight
-            batches.
-        device: Where the vectors shall be; None = the model's device.
+        layers: `"all"` = every layer, the word vectors first; `"top"` = the last one; `"mean"` =
+            the mean of all; `"mix"` = the mix that the configuration sets; or the number of one.
+            A mix with layer norm normalises over each sentence.
+        pooling: `"none"` = a vector for each word; `"mean"` or `"max"` = one for each sentence. It
+            is zero for a sentence without words.
+        max_batch_tokens: Time steps that the biLM runs at once. Longer sentences run in windows,
+            with the same result. It is halved when memory runs out.
+        look_ahead: Words that are read ahead, so that sentences of like length can share a batch.
+            The vectors of about as many are held at a time. Longer sentences come in pieces.
+            None = eight batches.
+        device: Device of the vectors; None = the model's.
         dtype: Of the vectors; None = the model's.
 
     Returns:
-        An iterator of the pieces, in their order. A sentence without words is one empty piece.
+        An iterator of pieces, in the order of the words. A sentence without words is one empty
+        piece.
 
     Raises:
         ValueError: If an argument is out of its range or the model is being trained.
@@ -218,7 +225,7 @@ def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[st
 
 
 class _Runner:
-    """A model at work: the budget that shrinks when memory runs out, and what is wanted of it."""
+    """A model at work: what is wanted of it, and a budget that shrinks when memory runs out."""
 
     def __init__(
         self,
@@ -266,12 +273,13 @@ class _Runner:
     def _run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
         """Run a batch, longest sentence first, in windows.
 
-        The directions never mix, so windows are exact: sweep from the end and keep only the
-        backward states at the windows' ends; then go left to right, recomputing from them.
+        Windows are exact, since the directions never mix. The first pass goes from the end to the
+        start and keeps only the backward state at the end of each window. The second goes left to
+        right and computes each window from the two states at its edges.
 
         Returns:
-            An iterator of rows, their number of the first word, and vectors of words; of one row in
-            their order.
+            An iterator of triples: the row, the number of the first word, the vectors of the words.
+            Those of one row come in the order of its words.
         """
         like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
         forward, backward = self.model.zero_state(len(batch), like)
@@ -292,11 +300,12 @@ class _Runner:
                 start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
                 if start < stop or (window.start == 0 and not words):
                     places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
-                    # A copy, out of inference mode: free of the batch, and fit for training heads.
+                    # `index_select` copies: the batch can be freed. The copy is made outside of
+                    # inference mode: heads can be trained on it.
                     yield row, start, vectors.index_select(-2, places_of_row)
 
     def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
-        """Cut time steps into windows that fit the budget, the first last."""
+        """Cut time steps into windows that fit the budget; return the first window last."""
         while True:
             try:
                 return self._try_sweep(batch, whole)
@@ -316,10 +325,14 @@ class _Runner:
         return windows
 
     def _cut(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[int]:
-        """Find the edges of windows of at most `max_batch_tokens` steps, or of one time step."""
+        """Find the edges of the windows.
+
+        A window has at most `max_batch_tokens` steps, all rows together, but at least one time
+        step.
+        """
         lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
         times = np.arange(whole.start, whole.stop)
-        alive = np.searchsorted(-lengths, -times)  # lengths fall; a row is alive if above the time
+        alive = np.searchsorted(-lengths, -times)  # rows that are longer than each time
         steps = np.cumsum(alive)  # steps[t] up to and with time t
         edges, done = [0], 0
         while edges[-1] < len(times):
@@ -332,7 +345,7 @@ class _Runner:
     def _run_window(
         self, batch: list[Sequence[str]], window: SentenceWindow, forward: State
     ) -> tuple[Tensor, State, Tensor]:
-        """Run one window: vectors of its steps, the forward state, and the places of steps."""
+        """Run one window; return the vectors, the forward state at its end, and the places."""
         packed, sizes, places = self._pack(batch, window.start, window.stop)
         layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
         return self._select(layers).to(self.device), state.forward, places
@@ -340,11 +353,11 @@ class _Runner:
     def _pack(
         self, batch: list[Sequence[str]], start: int, stop: int
     ) -> tuple[Tensor, list[int], Tensor]:
-        """Lay out time steps `start` to `stop` of framed sentences, time by time.
+        """Lay out time steps `start` to `stop` of sentences in `<S>` and `</S>`, time by time.
 
         Returns:
-            Word vectors `(steps, projection_size)`, the sentences that reach each time step, and
-            where each step of each sentence is among the vectors, shape `(time, batch)`.
+            Word vectors `(steps, projection_size)`; how many sentences reach each time step; and
+            the places `(time, batch)`: the row among the vectors of each step of each sentence.
         """
         numbers: dict[str, int] = {}
         grid = np.full((stop - start, len(batch)), -1)
@@ -377,7 +390,7 @@ class _Runner:
         return torch.cat([boundaries, self.model.encode_words(*rows)])
 
     def _select(self, layers: list[Tensor]) -> Tensor:
-        """Reduce the layers of packed steps to what is wanted, in the dtype that is wanted."""
+        """Reduce the layers to those that are wanted, in the dtype that is wanted."""
         if isinstance(self.layers, int):
             return layers[self.layers].to(self.dtype)
         if self.layers == "top":
@@ -400,7 +413,7 @@ class _Runner:
 def group_sentences(
     sentences: Iterable[Sequence[str]], look_ahead: int
 ) -> Iterator[list[Sequence[str]]]:
-    """Gather sentences of about `look_ahead` words; a longer one is a group alone."""
+    """Gather sentences of at most `look_ahead` words together; a longer one is a group alone."""
     group: list[Sequence[str]] = []
     num_words = 0
     for words in sentences:
@@ -415,7 +428,7 @@ def group_sentences(
 
 
 def _take_batch(lengths: Sequence[int], max_batch_tokens: int) -> int:
-    """Count the sentences, longest first, that make a batch."""
+    """Count how many sentences, longest first, make a batch."""
     steps = 0
     for count, length in enumerate(lengths):
         steps += length + NUM_BOUNDARIES
@@ -441,7 +454,7 @@ def _mix(layers: Tensor, model: ElmoModel) -> Tensor:
 
 
 def _mix_normalized(pieces: Iterator[Piece], model: ElmoModel) -> Piece:
-    """Mix a sentence of which the layers are normalised, for which it must be whole."""
+    """Mix one sentence with layer norm, for which the sentence must be whole."""
     parts = list(pieces)
     vectors = _mix(torch.cat([piece.vectors for piece in parts], dim=-2), model)
     return parts[0]._replace(vectors=vectors)

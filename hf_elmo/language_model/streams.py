@@ -20,11 +20,11 @@ BOUNDARIES = (SENTENCE_START, SENTENCE_END)
 
 
 class SentenceStream:
-    """Pass after pass over the sentences of a text, with a position to come back to.
+    """The sentences of a text, pass after pass, with a position to come back to.
 
     Args:
         text: The text.
-        seed: Seed of the order, another one in each pass; None = the text's own order.
+        seed: Seed of the order. Each pass has an order of its own. None = the text's own order.
         num_passes: Passes to make; None = no end.
     """
 
@@ -48,7 +48,7 @@ class SentenceStream:
         return words
 
     def seek(self, pass_number: int, num_taken: int) -> None:
-        """Go to where `num_taken` sentences of a pass were taken, by reading past them."""
+        """Go to a pass, and skip the first `num_taken` sentences there."""
         self.pass_number, self.num_taken = pass_number, num_taken
         rng = None if self._seed is None else random.Random(f"{self._seed} {pass_number}")
         self._sentences = self._text(rng)
@@ -57,10 +57,10 @@ class SentenceStream:
 
 
 class StreamWindow(NamedTuple):
-    """One window of some rows, in both directions.
+    """One window of the streams, in both directions.
 
     Attributes:
-        words: Distinct input words, after `<S>` and `</S>`.
+        words: `<S>`, `</S>` and the distinct input words.
         forward: Places in `words` of the forward stream, shape `(window, rows)`.
         backward: Places in `words` of the backward stream, shape `(window, rows)`.
         forward_targets: Target ids: the next word, shape `(window, rows)`.
@@ -75,12 +75,13 @@ class StreamWindow(NamedTuple):
 
 
 class Rows:
-    """Rows of one direction, each taking the next sentence of a stream when its own is used up.
+    """The rows of one direction. A row that has read its sentence takes the stream's next one.
 
     Args:
         sentences: The stream that feeds all rows.
         num_rows: Rows of all processes together.
-        own_rows: The rows of this process; the others are fed, so that these get the same.
+        own_rows: The rows of this process. The other rows take their sentences too, so that these
+            get the same ones for any number of processes.
         is_reversed: Whether each sentence is read from its end.
     """
 
@@ -100,7 +101,7 @@ class Rows:
             Inputs and targets of this process's rows, row after row.
 
         Raises:
-            StopIteration: If not every row can be filled.
+            StopIteration: If the text ends before every row is filled.
         """
         inputs: list[str] = []
         targets: list[str] = []
@@ -121,7 +122,7 @@ class Rows:
         return inputs, targets
 
     def state_dict(self) -> dict[str, Any]:
-        """Describe the position exactly, in what JSON can hold."""
+        """Return the exact position as a dictionary that JSON can hold."""
         return {
             "pass_number": self._sentences.pass_number,
             "num_taken": self._sentences.num_taken,
@@ -130,7 +131,7 @@ class Rows:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position that `state_dict` described.
+        """Go to a position that `state_dict` returned.
 
         Raises:
             ValueError: If it was that of another number of rows.
@@ -147,27 +148,28 @@ class Rows:
 class WindowStream:
     """Windows over two streams of sentences, one for each direction, as in bilm-tf.
 
-    Sentences run on from window to window, and one follows the other within a window. The backward
-    direction reads sentences, each reversed, from a stream of its own; it does not turn the forward
-    window round. The end of the text, where not every row can be filled, is dropped (bilm/data.py,
-    `BidirectionalLMDataset`, `_get_batch`).
+    In each row, sentences follow one another without a gap; a sentence that does not end in one
+    window goes on in the next. The backward direction has a stream of its own and reads each
+    sentence from its end: its windows are not the forward ones turned round. The end of the text,
+    where not every row can be filled, is dropped (bilm/data.py, `BidirectionalLMDataset`,
+    `_get_batch`).
 
-    The rows of all processes are fed here, in the same way in each, and a process gets the windows
-    of its own rows: what is trained on does not depend on the number of processes.
+    Every process feeds the rows of all processes, in the same way, and returns only the windows of
+    its own rows. So the number of processes does not change what is trained on.
 
     Args:
         forward: Sentences for the forward direction.
-        backward: Sentences for the backward direction: the same text, in the same order to
-            evaluate; in training, another order lets a step see more of it.
+        backward: Sentences for the backward direction, from the same text. To evaluate, they come
+            in the same order. In training, another order lets a step see more of the text.
         vocabulary: Target words.
         num_rows: Rows of all processes together.
         window: Time steps of a window.
-        feed: Time steps that a row is filled with before the next one is; None = `window`. With 1,
-            the windows are `window` of bilm-tf's test steps in one.
+        feed: Time steps that one row takes from the stream before the next row does; None =
+            `window`. bilm-tf's test takes 1: with `feed=1`, a window is `window` of its steps.
         rows: The rows of this process; None = all.
-        char_noise: Share of the input words that get a typing error, the targets never.
-        seed: Seed of the typing errors, which are a function of it, of the number of the window, of
-            the row and of the direction.
+        char_noise: Share of the input words that get a typing error. Targets never do.
+        seed: Seed of the typing errors. They depend on it and on the number of the window, the row
+            and the direction.
     """
 
     def __init__(
@@ -237,7 +239,7 @@ class WindowStream:
         return np.ascontiguousarray(array.transpose(0, 2, 1)).reshape(-1, len(self._own_rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Describe the position exactly, in what JSON can hold."""
+        """Return the exact position as a dictionary that JSON can hold."""
         return {
             "forward": self._forward.state_dict(),
             "backward": self._backward.state_dict(),
@@ -245,7 +247,7 @@ class WindowStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position that `state_dict` described.
+        """Go to a position that `state_dict` returned.
 
         Raises:
             ValueError: If it was that of another number of rows.
@@ -258,8 +260,8 @@ class WindowStream:
 class WindowCollator:
     """Make the tensors of a window, as `WindowedLanguageModel` takes them.
 
-    Each distinct word is spelled once, and words of like lengths stand together, so that few
-    padding characters are encoded.
+    Each distinct word is spelled once. Words are sorted by length, so that few padding characters
+    are encoded.
 
     Args:
         tokenizer: The biLM's tokenizer.
@@ -269,7 +271,7 @@ class WindowCollator:
         self._tokenizer = tokenizer
 
     def __call__(self, window: StreamWindow) -> dict[str, Tensor]:
-        """Spell the words of a window, and say which of them stands where."""
+        """Spell the words of a window; return them with the place of each in the streams."""
         words = sorted(window.words[len(BOUNDARIES) :], key=len)
         encoded = self._tokenizer([words], is_split_into_words=True, return_tensors="pt")
         tensors = {name: ids[0] for name, ids in encoded.items() if name != "attention_mask"}
