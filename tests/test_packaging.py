@@ -1,7 +1,12 @@
 """What pyproject.toml promises is what is tested and shipped."""
 
 import re
+import shutil
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +19,8 @@ CONSTRAINTS = dict(
 )
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 REQUIREMENTS = sorted({*PROJECT["project"]["dependencies"], *chain(*EXTRAS.values())})
+PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
+MAX_BYTES = 20e6  # of the wheel; 15 MB are the bundled weights
 
 
 def normalize(name: str) -> str:
@@ -29,7 +36,43 @@ def test_lower_bounds_are_the_versions_that_are_tested(requirement: str) -> None
 
 
 def test_every_package_is_shipped() -> None:
-    tops = ("hf_elmo", "spacy_elmo", "convert")
-    folders = {path.parent for top in tops for path in (ROOT / top).rglob("__init__.py")}
+    folders = {path.parent for top in PACKAGES for path in (ROOT / top).rglob("__init__.py")}
     names = {folder.relative_to(ROOT).as_posix().replace("/", ".") for folder in folders}
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == names
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel and the source distribution from a copy, without what is ignored."""
+    source = tmp_path_factory.mktemp("build") / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    code = "from setuptools import build_meta as b; b.build_wheel('dist'); b.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    return source
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(built: Path) -> None:
+    (wheel,) = (built / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    files = (path for top in PACKAGES for path in (built / top).rglob("*") if path.is_file())
+    assert names == {path.relative_to(built).as_posix() for path in files}
+    assert wheel.stat().st_size < MAX_BYTES
+
+
+@pytest.mark.slow
+def test_the_source_distribution_makes_the_same_wheel(built: Path, tmp_path: Path) -> None:
+    (archive,) = (built / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    tops = {path.name for path in folder.iterdir()}
+    assert {"README.md", "CHANGELOG.md", "LICENSE", "constraints.txt", *PACKAGES} <= tops
+    assert not tops & {"tests", "docs", "examples"}
+    code = "from setuptools import build_meta as b; b.build_wheel('dist')"
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    wheels = [next((top / "dist").glob("*.whl")) for top in (built, folder)]
+    contents = [zipfile.ZipFile(wheel).namelist() for wheel in wheels]
+    assert contents[0] == contents[1]
