@@ -1,7 +1,5 @@
 """The site's pages do what they say: their code runs, their options and links exist."""
 
-import contextlib
-import io
 import json
 import re
 import shlex
@@ -9,14 +7,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import printed
 import pytest
 import typer
 
 import convert
 import hf_elmo
 from convert.__main__ import app as convert_app
+from convert.catalogue import read_catalogue
 from hf_elmo.__main__ import app
-from hf_elmo.bundled import resolve_name
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -25,8 +24,17 @@ ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8
 ]
 ARCHITECTURES = [x.partition(":")[2] for x in ENTRY_POINTS["spacy_architectures"].values()]
 PAGES = sorted(DOCS.rglob("*.md"))
-OUTPUT = re.compile(r"^\s*(?:print\(.*)?\)  # (.*)$", re.MULTILINE)  # the formatter wraps long ones
 COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_elmo (\w+)) (.*)")
+
+# Options in the text that are those of other programs, old or new.
+OPTIONS_OF_OTHERS = {
+    "--all",
+    "--input_format",
+    "--nproc-per-node",
+    "--save_dir",
+    "--train_prefix",
+    "--vocab_file",
+}
 
 # What an entry of spaCy's website/meta/universe.json may have, and where it may stand.
 UNIVERSE_FIELDS = {
@@ -51,8 +59,7 @@ UNIVERSE_CATEGORIES = {"pipeline", "training", "models", "research", "visualizer
 
 def find_blocks(page: Path, language: str) -> list[str]:
     """Return the code of a page, block by block."""
-    text = page.read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return printed.find_blocks(page.read_text(encoding="utf-8"), language)
 
 
 PAGES_OF_PYTHON = [page for page in PAGES if find_blocks(page, "python")]
@@ -63,17 +70,26 @@ def get_name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PYTHON, ids=get_name)
-def test_code_of_a_page_prints_what_its_comments_say(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The blocks of a page run one after the other; `my-elmo` is the bundled model."""
-    (tmp_path / "my-elmo").symlink_to(resolve_name("elmo-mini-en"))
-    monkeypatch.chdir(tmp_path)
+def test_code_of_a_page_prints_what_its_comments_say(page: Path) -> None:
+    """The blocks of a page run one after the other."""
     code = "\n".join(find_blocks(page, "python"))
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
-    assert printed.getvalue().splitlines() == OUTPUT.findall(code)
+    assert printed.run(code, str(page)) == printed.find_printed(code)
+
+
+def test_what_is_printed_is_rewritten() -> None:
+    text = (
+        "```python\nprint(1)  # 2\nprint(\n    3\n)  # 4\n```\nand\n```python\nprint(5)  # 6\n```\n"
+    )
+    lines = printed.run("\n".join(printed.find_blocks(text, "python")), "page")
+    new = printed.rewrite(text, lines)
+    assert new == text.replace("# 2", "# 1").replace("# 4", "# 3").replace("# 6", "# 5")
+    with pytest.raises(ValueError, match=r"Expected 3 lines, got 1\."):
+        printed.rewrite(text, ["1"])
+
+
+def get_commands() -> list[str]:
+    """Return the names of the commands of `python -m hf_elmo`."""
+    return list(typer.main.get_command(app).commands)
 
 
 def find_options(name: str) -> set[str]:
@@ -90,6 +106,16 @@ def test_commands_of_a_page_have_the_options_that_it_names(page: Path) -> None:
             known = find_options(match[2] or match[3] or match[1])
             words = shlex.split(match[4], comments=True)
             assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=get_name)
+def test_options_that_the_text_of_a_page_names_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    spans = re.findall(r"`([^`\n]+)`", text)
+    spans = [span for span in spans if "tests/benchmarks" not in span]
+    named = {o for span in spans for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", span)}
+    known = set().union(*map(find_options, ["elmo-convert", *get_commands()]))
+    assert named - known - OPTIONS_OF_OTHERS == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=get_name)
@@ -112,6 +138,11 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 @pytest.mark.parametrize("name", [*hf_elmo.__all__, *convert.__all__, *ARCHITECTURES])
 def test_the_api_has_what_is_public(name: str) -> None:
     assert re.search(rf"\b{name}\b", (DOCS / "api.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("maker", sorted({name.partition("/")[0] for name in read_catalogue()}))
+def test_the_page_of_published_models_has_every_maker(maker: str) -> None:
+    assert f"`{maker}/" in (DOCS / "models.md").read_text(encoding="utf-8")
 
 
 def test_the_code_of_the_spacy_universe_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import printed
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -35,9 +36,9 @@ def run_python(*arguments: str, folder: Path) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+@pytest.mark.parametrize("block", printed.find_blocks(README, "python"))
 def test_code_in_the_readme_prints_what_its_comments_say(block: str, tmp_path: Path) -> None:
-    expected = re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
+    expected = printed.find_printed(block)
     assert expected
     assert run_python("-c", block, folder=tmp_path).splitlines() == expected
 
