@@ -8,7 +8,9 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import make_figures
 import printed
 import pytest
 import typer
@@ -159,6 +161,20 @@ def test_the_code_of_the_spacy_universe_runs(capsys: pytest.CaptureFixture[str])
     assert set(entry["category"]) <= UNIVERSE_CATEGORIES
     exec("\n".join(entry["code_example"]), {})
     assert capsys.readouterr().out == "(7, 256)\n"
+
+
+@pytest.mark.parametrize("name", make_figures.DRAWN)
+def test_figures_that_are_not_computed_are_those_of_their_script(name: str) -> None:
+    path = make_figures.FIGURES / f"{name}.svg"
+    assert path.read_text(encoding="utf-8") == str(make_figures.DRAWN[name]())
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.svg")), ids=get_name)
+def test_figures_have_a_dark_look_and_a_title(path: Path) -> None:
+    root = ElementTree.parse(path).getroot()
+    names = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert {"title", "style"} <= names
+    assert "prefers-color-scheme: dark" in path.read_text(encoding="utf-8")
 
 
 def test_the_gradio_demo_can_be_compiled() -> None:
