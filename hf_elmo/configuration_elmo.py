@@ -1,6 +1,7 @@
 """The configuration of a biLM: its sizes, its vocabularies' special ids, its mix."""
 
 import math
+from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -152,6 +153,20 @@ class ElmoConfig(PreTrainedConfig):
             return list(weights)
         kept = 0 if self.mix_layers == "words" else self.num_hidden_layers
         return [weight if i == kept else -math.inf for i, weight in enumerate(weights)]
+
+    @property
+    def custom_pipelines(self) -> dict[str, dict[str, Any]]:
+        """Name the pipeline of a token classifier, for which the stock one is none.
+
+        `transformers.pipeline` reads it, and uses no other without `trust_remote_code=True` or a
+        `pipeline_class`. The code lies beside this file: in the model's folder if that has code.
+        """
+        if "ElmoForTokenClassification" not in (self.architectures or []):
+            return {}
+        place = "" if self.is_remote_code() else f"{Path(__file__).parent}--"
+        impl = f"{place}pipelines_elmo.ElmoTokenClassificationPipeline"
+        model = "AutoModelForTokenClassification"
+        return {task: {"impl": impl, "pt": model} for task in ("token-classification", "ner")}
 
     def validate_elmo_sizes(self) -> None:
         """Check that every width and count is in its range."""

@@ -13,8 +13,9 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     else is the stock pipeline's: entities, their spans, `aggregation_strategy` ("simple" is enough,
     as no word is ever split), batches.
 
-        pipe = pipeline("token-classification", model=..., tokenizer=...,
-                        pipeline_class=ElmoTokenClassificationPipeline)
+        pipe = pipeline("token-classification", model="my-tagger", trust_remote_code=True)
+        pipe = pipeline("token-classification", model=model, tokenizer=tokenizer,
+                        pipeline_class=ElmoTokenClassificationPipeline)  # of objects
         pipe("The bank raised its rates.")
         pipe(["The", "bank", "raised", "its", "rates", "."], is_split_into_words=True)
 

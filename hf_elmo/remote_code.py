@@ -25,9 +25,8 @@ def include_code(folder: str | PathLike[str]) -> None:
 
     Copies the modules that they need into the folder and names them in its configuration files, so
     that `AutoModel.from_pretrained(folder, trust_remote_code=True)` finds them, for all heads, and
-    `AutoTokenizer` likewise. Call it last: saving again takes the names away. The pipeline for
-    token classification is then `transformers.dynamic_module_utils.get_class_from_dynamic_module(
-    "pipelines_elmo.ElmoTokenClassificationPipeline", folder)`.
+    `AutoTokenizer` likewise, and so does `pipeline("token-classification", folder,
+    trust_remote_code=True)`. Call it last: saving again takes the names away.
 
     Args:
         folder: What `save_pretrained` has written, to be used there or uploaded whole.

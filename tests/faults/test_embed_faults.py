@@ -35,7 +35,7 @@ def read_vectors(path: Path) -> list[np.ndarray]:
     docs = [
         doc for part in sorted(path.iterdir()) for doc in DocBin().from_disk(part).get_docs(Vocab())
     ]
-    return [doc.user_data["elmo_layers"] for doc in docs]
+    return [doc.user_data["._.", "elmo_layers", None, None] for doc in docs]
 
 
 @pytest.fixture

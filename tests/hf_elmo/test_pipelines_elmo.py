@@ -1,12 +1,13 @@
 """Pipelines of transformers over the models."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import pipeline
+from transformers import dynamic_module_utils, pipeline
 
 from hf_elmo import (
     ElmoConfig,
@@ -87,6 +88,28 @@ def make_tagger(config: ElmoConfig, folder: Path) -> Any:
         folder,
         pipeline_class=ElmoTokenClassificationPipeline,
     )
+
+
+@pytest.mark.parametrize("task", ["token-classification", "ner"])
+def test_a_saved_tagger_names_its_pipeline(
+    tiny_config: ElmoConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the folder is put there
+    expected = make_tagger(tiny_config, tmp_path / "tagger")(TEXTS)
+    pipe = pipeline(task, str(tmp_path / "tagger"), trust_remote_code=True, device="cpu")
+    assert pipe(TEXTS) == expected
+
+
+def test_a_saved_tagger_refuses_the_stock_pipeline(tiny_config: ElmoConfig, tmp_path: Path) -> None:
+    make_tagger(tiny_config, tmp_path)
+    with pytest.raises(ValueError, match="set the option `trust_remote_code=True`"):
+        pipeline("token-classification", str(tmp_path))
+
+
+def test_other_models_name_no_pipeline(tiny_config: ElmoConfig) -> None:
+    model = ElmoForSequenceClassification(tiny_config)
+    assert model.config.custom_pipelines == {}
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])

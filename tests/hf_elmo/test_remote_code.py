@@ -47,7 +47,6 @@ class Blocker(MetaPathFinder):
 sys.meta_path.insert(0, Blocker())
 import transformers
 from safetensors.torch import save_file
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 outputs = {}
 for auto in HEADS:
@@ -62,10 +61,9 @@ for auto in HEADS:
             tokenizer.save_pretrained(auto + "-again")
 save_file(outputs, "outputs.safetensors")
 
-pipeline_class = get_class_from_dynamic_module(
-    "pipelines_elmo.ElmoTokenClassificationPipeline", "AutoModelForTokenClassification"
+tagger = transformers.pipeline(
+    "token-classification", "AutoModelForTokenClassification", trust_remote_code=True, device="cpu"
 )
-tagger = pipeline_class(model=model, tokenizer=tokenizer, device="cpu")
 assert len(tagger(" ".join(SENTENCE))) == len(SENTENCE)
 """
 
