@@ -1,10 +1,15 @@
 """What all ELMo models share: initial values, strict loading, saving."""
 
+import ssl
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import torch
+from huggingface_hub import constants, is_offline_mode
+from huggingface_hub.file_download import repo_folder_name
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -12,6 +17,7 @@ from .configuration_elmo import ElmoConfig
 from .lstm import ElmoLstm
 from .model_card import push_with_card
 
+NETWORK_SECONDS = 10  # to answer
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 
 
@@ -58,7 +64,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 for heads only. (So does transformers, but without naming it.)
             OSError: If there is no such model.
         """
-        _check_name(pretrained_model_name_or_path)
+        if pretrained_model_name_or_path is not None:
+            check_name(pretrained_model_name_or_path, **kwargs)
         wants_report = kwargs.pop("output_loading_info", False)
         allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
         model: Self
@@ -127,14 +134,53 @@ class ElmoPreTrainedModel(PreTrainedModel):
             self.base_model.requires_grad_(False).eval()
 
 
-def _check_name(name: str | PathLike[str] | None) -> None:
-    """Refuse at once what is no folder and no name on the Hub, which would be asked in vain."""
-    if name is not None and len(Path(name).parts) == 1 and not Path(name).exists():
-        raise OSError(
-            f"Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
-            f"{str(name)!r}: there is no such folder. The model that ships with this package is "
-            'loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
-        )
+def check_name(name: str | PathLike[str], **options: Any) -> None:
+    """Refuse at once what the Hugging Face Hub would be asked for in vain.
+
+    Its client tries again for half a minute where there is no network.
+
+    Args:
+        name: A folder, or a name on the Hub.
+        **options: Of `from_pretrained`.
+
+    Raises:
+        OSError: If the name is neither a folder nor a name on the Hub, or if it is one that was
+            never fetched and there is no network.
+    """
+    if Path(name).exists():
+        return
+    problem: str | None = ""
+    if len(Path(name).parts) == 2 and not Path(name).is_absolute():
+        if options.get("local_files_only") or _is_fetched(str(name), options.get("cache_dir")):
+            return
+        if (problem := _find_network_problem()) is None:
+            return
+    raise OSError(
+        f"Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
+        f"{str(name)!r}: there is no such folder{problem}. The model that ships with this package "
+        'is loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
+    )
+
+
+def _is_fetched(name: str, cache: str | PathLike[str] | None) -> bool:
+    folder = repo_folder_name(repo_id=name, repo_type="model")
+    return (Path(cache or constants.HF_HUB_CACHE) / folder / "snapshots").exists()
+
+
+def _find_network_problem() -> str | None:
+    """Say why the Hub cannot be reached; None if it can be, or is not to be asked."""
+    if is_offline_mode():
+        return None
+    try:
+        with urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=NETWORK_SECONDS):
+            return None
+    except HTTPError:  # an answer
+        return None
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError):  # the Hub's client may have other certificates
+            return None
+        return f", and {constants.ENDPOINT} cannot be reached: is there a network? ({reason})"
 
 
 def _is_of_bilm(key: str) -> bool:

@@ -256,6 +256,7 @@ def _resolve_name(name: str) -> str:
 def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
     from hf_elmo import ElmoConfig
     from hf_elmo.bundled import BUNDLED_NAME
+    from hf_elmo.loading import check_name
 
     advice = (
         f"Set model.name of the 'elmo' component to {BUNDLED_NAME!r}, the bundled model, to a "
@@ -266,6 +267,7 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
     if "/" not in source and not Path(source).is_dir():  # no need to ask the Hub
         raise OSError(f"Found no ELMo model {name!r}. {advice}")
     try:
+        check_name(source)
         config, _ = ElmoConfig.get_config_dict(source, revision=revision or "main")
     except OSError as error:
         raise OSError(f"Found no ELMo model {name!r}. {advice}") from error

@@ -13,6 +13,7 @@ from hf_elmo.corpus.embedding import embed
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
 from hf_elmo.language_model.scores import Direction, find_substitutes
 from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.loading import check_name
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
@@ -78,6 +79,7 @@ class Explorer:
     def load(cls, name: str) -> Self:
         """Load a model by its folder or name, with its softmax where it has one."""
         name = resolve_name(name)
+        check_name(name)
         if AutoConfig.from_pretrained(name).vocab_size and load_vocabulary(name) is not None:
             return cls(*load_language_model(name), read_collection())
         tokenizer = AutoTokenizer.from_pretrained(name)

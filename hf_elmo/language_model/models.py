@@ -4,6 +4,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.loading import check_name
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .vocabulary import VOCABULARY_NAME, TargetVocabulary
@@ -11,6 +12,7 @@ from .vocabulary import VOCABULARY_NAME, TargetVocabulary
 
 def load_vocabulary(name: str) -> TargetVocabulary | None:
     """Load the target words of a model from its folder or the Hub; None if it has none."""
+    check_name(name)
     path = cached_file(name, VOCABULARY_NAME, _raise_exceptions_for_missing_entries=False)
     return None if path is None else TargetVocabulary.from_file(path)
 
@@ -27,6 +29,7 @@ def load_language_model(
         OSError: If there is no model of that name.
         ValueError: If it has no target words, or not as many as rows of its softmax.
     """
+    check_name(name)
     ElmoConfig.from_pretrained(name)  # names what is wrong with a name
     vocabulary = load_vocabulary(name)
     if vocabulary is None:

@@ -6,6 +6,7 @@ from typing import Any
 from transformers import AutoConfig
 from transformers.utils.hub import cached_file
 
+from hf_elmo.loading import check_name
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .coref import COREF
@@ -34,8 +35,10 @@ def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, Wor
         The task, the model in evaluation mode, and what makes its inputs.
 
     Raises:
+        OSError: If there is no model of that name.
         ValueError: If it is no model of a task.
     """
+    check_name(name)
     config = AutoConfig.from_pretrained(name)
     for task in TASKS.values():
         if task.model.config_class.model_type == config.model_type:
