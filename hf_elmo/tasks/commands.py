@@ -20,6 +20,7 @@ from .modeling import load_bilm
 from .registry import TASKS, load_task_model
 from .task import Task
 from .task import predict as predict_examples
+from .time_bound import TimeBound
 from .trainer import TaskTrainer, make_arguments
 from .words import StaticVectors, WordInputs, read_vectors
 
@@ -72,6 +73,12 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples of a step.", min=1)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="At the start.", min=0)] = None,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="Processor time after which training ends, resumed parts included.", min=0
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all chance.")] = 1,
     cache_bytes: Annotated[
         int, typer.Option(help="Bound of the biLM's layers in memory.", min=0)
@@ -89,6 +96,7 @@ def train(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
     checkpoint = _find_checkpoint(output, resume)
+    clock = TimeBound(output, max_minutes)
     read = chosen.presets[preset].read or chosen.read
     examples, heldout = read(train), chosen.read(dev)
     static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)
@@ -103,12 +111,20 @@ def train(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"
     )
     trainer = TaskTrainer(
-        chosen, inputs.model, arguments, recipe=recipe, inputs=inputs, train=examples, dev=heldout
+        chosen,
+        inputs.model,
+        arguments,
+        recipe=recipe,
+        inputs=inputs,
+        train=examples,
+        dev=heldout,
+        callbacks=[clock],
     )
     inputs.fill([words for e in [*examples, *heldout] for words in chosen.texts(e)])
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.evaluate()
     trainer.save_model()
+    clock.note()
     typer.echo(json.dumps(inputs.model.scores))
 
 

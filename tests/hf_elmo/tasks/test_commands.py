@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from hf_elmo.tasks.commands import add_commands
+from hf_elmo.tasks.time_bound import read_seconds
 
 APP = typer.Typer()
 add_commands(APP)
@@ -87,3 +88,13 @@ def test_a_model_of_no_task_is_refused(data: Path, tiny_folder: Path) -> None:
     result = CliRunner().invoke(APP, ["test", str(tiny_folder), str(data)])
     assert result.exit_code == 1
     assert "Expected a model of a task" in result.output
+
+
+def test_training_ends_when_its_time_is_over(data: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "my-ner"
+    train(data, output, tiny_folder, "--max-minutes", "0", "--batch-size", "1")
+    (checkpoint,) = output.glob("checkpoint-*")
+    assert checkpoint.name == "checkpoint-1"  # of six
+    assert read_seconds(output) > 0
+    tested = json.loads(run("test", output, data))
+    assert set(tested) == {"precision", "recall", "f1"}
