@@ -163,7 +163,7 @@ def draw_sentence() -> Drawing:
         ("tokenization_elmo", "words → UTF-8 bytes → ids", "(batch, tokens, characters)"),
         ("word_cache", "each distinct word once", "(words, characters)"),
         ("character encoder", "embedding, convolutions, highways, projection", "(words, P)"),
-        ("packing", "<S> and </S> around each; longest first, time by time", "(steps, P)"),
+        ("packed_sentences", "<S> and </S> around each; longest first, time by time", "(steps, P)"),
         ("lstm →    lstm ←", "left to right and right to left, layer by layer", "(steps, P) each"),
         ("lay out", "padding back, <S> and </S> away", "(batch, tokens, 2P) × 3 layers"),
         ("scalar mix", "γ · Σ softmax(w)ⱼ · hⱼ", "(batch, tokens, 2P)"),

@@ -14,7 +14,7 @@ from .loading import ElmoPreTrainedModel
 from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
 from .lstm_products import Quantization, pack_int8_weight
 from .modeling_outputs import ElmoModelOutput, ElmoState
-from .packing import lay_out, pack_words
+from .packed_sentences import lay_out, pack_words
 from .scalar_mix import mix_layers
 from .word_cache import WordCache, WordIds, encode_distinct, is_plain
 

@@ -15,18 +15,7 @@ from transformers.tokenization_python import PythonBackend
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils.generic import PaddingStrategy
 
-from .configuration_elmo import (
-    CHAR_PADDING_ID,
-    MAX_CHARACTERS_PER_TOKEN,
-    NUM_BYTE_CHARACTERS,
-    SENTENCE_END_CHAR_ID,
-    SENTENCE_START_CHAR_ID,
-    SPECIAL_CHAR_IDS,
-    WORD_END_CHAR_ID,
-    WORD_START_CHAR_ID,
-    ElmoConfig,
-)
-from .spelling import (
+from .character_ids import (
     NUM_BYTES,
     NUM_WORD_MARKS,
     PADDING_OFFSET,
@@ -50,6 +39,17 @@ from .spelling import (
     lay_out,
     make_batch,
     take,
+)
+from .configuration_elmo import (
+    CHAR_PADDING_ID,
+    MAX_CHARACTERS_PER_TOKEN,
+    NUM_BYTE_CHARACTERS,
+    SENTENCE_END_CHAR_ID,
+    SENTENCE_START_CHAR_ID,
+    SPECIAL_CHAR_IDS,
+    WORD_END_CHAR_ID,
+    WORD_START_CHAR_ID,
+    ElmoConfig,
 )
 
 # Words of a text: a number with its inner points and commas; an apostrophe after a word with the

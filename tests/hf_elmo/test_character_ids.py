@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_elmo.spelling import ElmoEncoding, Spelling, count_axes, join_rows, lay_out
+from hf_elmo.character_ids import ElmoEncoding, Spelling, count_axes, join_rows, lay_out
 
 MARKS = (259, 260, 261)
 

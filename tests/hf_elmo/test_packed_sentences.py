@@ -2,7 +2,7 @@
 
 import torch
 
-from hf_elmo.packing import lay_out, pack_words
+from hf_elmo.packed_sentences import lay_out, pack_words
 
 MASK = torch.tensor([[1, 0, 0], [0, 0, 0], [0, 1, 1]]).bool()  # padded on either side, or empty
 
