@@ -50,7 +50,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) < 200
+    assert len(README.splitlines()) < 160
 
 
 def test_every_example_is_listed() -> None:

@@ -31,6 +31,14 @@ VARIANTS = {"without": "", "with": "_elmo"}  # and the end of the configuration'
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 CURVE_TASK = "trec"
 RESAMPLES = 10_000
+# What matplotlib paints white is paper, or numbers on colour; what has no colour is text.
+DARK_LOOK = """<style>
+@media (prefers-color-scheme: dark) {
+  path[style^="fill: #ffffff"] { fill: #131416 !important; }
+  [style*="stroke: #000000"] { stroke: #c9d1d9 !important; }
+  g[id^="text"] > g:not([style]) { fill: #e6edf3; }
+}
+</style>"""
 
 Facts = set[tuple[Any, ...]]
 
@@ -318,6 +326,12 @@ def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
+def add_dark_look(path: Path) -> None:
+    """Let a plot of matplotlib follow readers who prefer a dark look."""
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("</defs>", f"</defs>{DARK_LOOK}", 1), encoding="utf-8")
+
+
 def main(
     corpus: Annotated[Path, typer.Argument(help="What make_docs.py has written.")],
     output: Annotated[Path, typer.Argument(help="Folder for runs, table and plots.")],
@@ -350,8 +364,10 @@ def main(
     lines = [*draw_table(full, chosen), "", *draw_costs(full, chosen)]
     (output / "table.md").write_text("\n".join(lines) + "\n")
     plot_mix(full, list(chosen), output / "mix.svg")
+    add_dark_look(output / "mix.svg")
     if curve and CURVE_TASK in chosen:
         plot_curve(results, output / "curve.svg")
+        add_dark_look(output / "curve.svg")
     print("\n".join(lines))
 
 

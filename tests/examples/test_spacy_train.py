@@ -172,7 +172,7 @@ def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
     assert [row.split(" | ")[1] for row in rows[2:9]] == [
         *("tag accuracy", "lemma accuracy", "LAS", "entity F1", "accuracy", "span F1", "entity F1")
     ]
-    assert (output / "mix.svg").is_file()
+    assert "prefers-color-scheme: dark" in (output / "mix.svg").read_text(encoding="utf-8")
 
 
 def run(*arguments: str | Path) -> None:
