@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint 
 FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
 
 
-def find_last_checkpoint(folder: Path, num_processes: int) -> Path | None:
+def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
     """Find the newest checkpoint that is whole, with a warning of each newer one that is not.
 
     Those that were never finished, since the training was killed while it wrote them, are deleted:
@@ -24,17 +25,19 @@ def find_last_checkpoint(folder: Path, num_processes: int) -> Path | None:
 
     Args:
         folder: Where the checkpoints are.
-        num_processes: Processes of the training.
+        list_files: Tells what a checkpoint needs, beside Trainer's state.
 
     Returns:
         Its folder, or None if there is none.
     """
     found = [(int(path.name.partition("-")[2]), path) for path in _list_checkpoints(folder)]
     for _, path in sorted(found, reverse=True):
-        missing = _find_missing(path, num_processes)
-        if not missing:
+        missing = [name for name in list_files(path) if not (path / name).is_file()]
+        # Trainer writes its state last: it tells that all is written.
+        is_unfinished = _read(path / TRAINER_STATE_NAME) is None
+        if not missing and not is_unfinished:
             return path
-        is_unfinished = TRAINER_STATE_NAME in missing
+        missing += [TRAINER_STATE_NAME] * is_unfinished
         warnings.warn(
             f"Going on from before {path}, which is not whole: it lacks {', '.join(missing)}."
             + (" It was being written when the training ended, and is deleted." * is_unfinished),
@@ -49,16 +52,11 @@ def _list_checkpoints(folder: Path) -> list[Path]:
     return [path for path in folder.glob("checkpoint-*") if re.search(r"-\d+$", path.name)]
 
 
-def _find_missing(checkpoint: Path, num_processes: int) -> list[str]:
-    """List what a checkpoint lacks. Trainer writes its state last: it tells that all is written."""
+def list_files(checkpoint: Path, num_processes: int) -> list[str]:
+    """List what a checkpoint of pretraining needs, written by so many processes."""
     states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
-    missing = [name for name in (*FILES, *states) if not (checkpoint / name).is_file()]
     position = _read(checkpoint / POSITION_NAME) or {}
-    if position.get("is_averaged") and not (checkpoint / TRAINED_NAME).is_file():
-        missing.append(TRAINED_NAME)
-    if _read(checkpoint / TRAINER_STATE_NAME) is None:
-        missing.append(TRAINER_STATE_NAME)
-    return missing
+    return [*FILES, *states, *([TRAINED_NAME] if position.get("is_averaged") else [])]
 
 
 def _read(path: Path) -> Any:

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +35,7 @@ from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
 
-from .checkpoints import POSITION_NAME, STATE_NAME, TRAINED_NAME, find_last_checkpoint
+from .checkpoints import POSITION_NAME, STATE_NAME, TRAINED_NAME, find_last_checkpoint, list_files
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
@@ -112,7 +113,8 @@ class ElmoTrainer(Trainer):
         if resume_from_checkpoint is True:
             with self.args.main_process_first():
                 resume_from_checkpoint = find_last_checkpoint(
-                    Path(str(self.args.output_dir)), self.args.world_size
+                    Path(str(self.args.output_dir)),
+                    partial(list_files, num_processes=self.args.world_size),
                 )
         if not resume_from_checkpoint:
             self._clock.elapsed = 0.0

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import torch
 import typer
 from transformers import AutoTokenizer, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
@@ -83,7 +82,9 @@ def train(
     cache_bytes: Annotated[
         int, typer.Option(help="Bound of the biLM's layers in memory.", min=0)
     ] = DEFAULT_BYTES,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from a checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+    ] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it.")] = False,
 ) -> None:
     """Train a model of a task: squad, entailment, srl, coref, ner or sentiment.
@@ -95,7 +96,10 @@ def train(
     are kept in memory.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
-    checkpoint = _find_checkpoint(output, resume)
+    if not resume and any(output.glob("checkpoint-*")):
+        raise ValueError(
+            f"{output} holds checkpoints of a training. Go on with --resume, or name another."
+        )
     clock = TimeBound(output, max_minutes)
     read = chosen.presets[preset].read or chosen.read
     examples, heldout = read(train), chosen.read(dev)
@@ -121,7 +125,7 @@ def train(
         callbacks=[clock],
     )
     inputs.fill([words for e in [*examples, *heldout] for words in chosen.texts(e)])
-    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.train(resume_from_checkpoint=resume)
     trainer.evaluate()
     trainer.save_model()
     clock.note()
@@ -131,18 +135,6 @@ def train(
 def _keep_set(options: dict[str, Any]) -> dict[str, Any]:
     """Leave out what was not given, so that the preset's own holds."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _find_checkpoint(output: Path, resume: bool) -> str | None:
-    """Find the checkpoint to go on from; refuse to write over another training."""
-    checkpoint = get_last_checkpoint(str(output)) if output.is_dir() else None
-    if resume and checkpoint is None:
-        raise ValueError(f"Expected a checkpoint in {output} to go on from, found none.")
-    if checkpoint is not None and not resume:
-        raise ValueError(
-            f"{output} holds checkpoints of a training. Go on with --resume, or name another."
-        )
-    return checkpoint
 
 
 def _make_model(

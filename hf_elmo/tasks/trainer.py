@@ -14,15 +14,19 @@ from transformers import (
     SchedulerType,
     Trainer,
     TrainerCallback,
+    TrainerState,
     TrainingArguments,
 )
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
+from transformers.utils import SAFE_WEIGHTS_NAME
+
+from hf_elmo.pretraining.checkpoints import TRAINED_NAME, find_last_checkpoint
 
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
 from .words import WordInputs
 
-TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
 
@@ -96,13 +100,14 @@ class TaskTrainer(Trainer):
     ) -> None:
         self._task, self._recipe, self._inputs = task, recipe, inputs
         self._train, self._dev = train, dev
+        self._early_stopping = EarlyStoppingCallback(recipe.patience)
         super().__init__(
             model,
             args,
             data_collator=self._collate,
             train_dataset=train,
             eval_dataset=dev,
-            callbacks=[EarlyStoppingCallback(recipe.patience), *callbacks],
+            callbacks=[self._early_stopping, *callbacks],
         )
         if recipe.max_gradient is not None:
             _bound_gradients(model, recipe.max_gradient)
@@ -111,6 +116,41 @@ class TaskTrainer(Trainer):
             averaging = get_ema_multi_avg_fn(recipe.average)
             self._average = AveragedModel(self.model, multi_avg_fn=averaging)
             self.add_callback(_Averaging(self.model, self._average))
+
+    def train(  # type: ignore[override]  # no search for hyperparameters
+        self, resume_from_checkpoint: Path | str | bool | None = None
+    ) -> None:
+        """Train to the end; the model is then the best one.
+
+        Args:
+            resume_from_checkpoint: Go on from this checkpoint; True = from the last one that is
+                whole, or from the start if there is none.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = find_last_checkpoint(
+                Path(str(self.args.output_dir)), lambda _: self._files
+            )
+        if not resume_from_checkpoint:
+            super().train()
+        elif self._is_over(Path(resume_from_checkpoint)):  # Trainer would train for an epoch more
+            self._load_best_model()
+        else:
+            super().train(str(resume_from_checkpoint))
+
+    @property
+    def _files(self) -> list[str]:
+        """What a checkpoint needs, beside Trainer's state."""
+        trained = [] if self._average is None else [TRAINED_NAME]
+        return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
+
+    def _is_over(self, checkpoint: Path) -> bool:
+        """Restore how long there was no better score; tell whether the training was at its end."""
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        stored = cast(dict[str, Any], self.state.stateful_callbacks)["EarlyStoppingCallback"]
+        counter = stored["attributes"]["early_stopping_patience_counter"]
+        self._early_stopping.early_stopping_patience_counter = counter
+        is_last = (self.state.epoch or 0.0) >= self.args.num_train_epochs
+        return is_last or counter >= self._early_stopping.early_stopping_patience
 
     def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         batch = self._task.make_batch(examples, self._inputs)

@@ -72,6 +72,30 @@ def test_training_that_is_broken_off_ends_with_the_same_weights(
     assert_close(dict(again.model.state_dict()), dict(whole.model.state_dict()), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_training_that_is_broken_off_ends_as_early(
+    make_case: Callable[..., Any], tmp_path: Path, epoch: int
+) -> None:
+    recipe = {"num_epochs": 9, "patience": 2, "learning_rate": 0.0}  # ends after three epochs
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(make_case, tmp_path, Stop(epoch), **recipe).train()
+    again = make_trainer(make_case, tmp_path, **recipe)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.epoch == 3
+
+
+def test_a_checkpoint_that_is_not_whole_is_passed_over(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(make_case, tmp_path, Stop(2)).train()
+    (tmp_path / "checkpoint-12" / "trainer_state.json").unlink()
+    again = make_trainer(make_case, tmp_path)
+    with pytest.warns(UserWarning, match="checkpoint-12, which is not whole"):
+        again.train(resume_from_checkpoint=True)
+    assert again.state.epoch == 3
+
+
 def test_the_average_of_the_weights_is_what_is_kept(
     make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
