@@ -12,6 +12,7 @@ from torch import distributed
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.output_lock import LOCK, lock_output
 
 from .parts import PARTS, Settings, describe_run, open_folder, replace, write_parts
 from .text_reader import decompress, read_sentences
@@ -50,13 +51,18 @@ def embed_file(
         ValueError: If the input is malformed or empty, or an argument is, or the folder
             `OUTPUT.partial` holds the beginning of something else.
         FileExistsError: If the output is there and is not to be replaced.
+        BlockingIOError: If another process is writing the output.
         OSError: If a file cannot be read or written. What is complete is kept.
     """
     write = WRITERS[find_format(output, output_format)]
     folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
     digest = hashlib.sha256()
-    with source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream:
+    lock = output.with_name(f".{output.name}{LOCK}")
+    with (
+        lock_output(output, lock),
+        source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream,
+    ):
         sentences = _digest(_read(stream, source, settings), digest)
         run = describe_run(settings, model)
         rank, num_ranks = _wait_for_all()
@@ -82,11 +88,11 @@ def embed_file(
                 if output.is_dir():
                     shutil.rmtree(output)
                 (folder / "output").replace(output)
-    _wait_for_all()
-    if rank == 0:
-        _delete(folder)
-        receipt.unlink()
-    _wait_for_all()
+        _wait_for_all()
+        if rank == 0:
+            _delete(folder)
+            receipt.unlink()
+        _wait_for_all()
 
 
 def _write_receipt(receipt: Path, run: dict[str, Any], digest: "hashlib._Hash") -> None:

@@ -30,6 +30,7 @@ from hf_elmo.language_model.vocabulary import (
 )
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.output_lock import locks_output
 
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
@@ -53,6 +54,7 @@ Schedule = Literal["cosine", "linear", "constant"]
 
 
 @report_errors
+@locks_output
 def pretrain(
     output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
     train: Annotated[

@@ -14,6 +14,7 @@ from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.output_lock import locks_output
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
@@ -40,6 +41,7 @@ def _find_task(name: str) -> Task:
 
 
 @report_errors
+@locks_output
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help=f"{', '.join(TASKS)}.")],
     train: Annotated[Path, typer.Option(help="Examples to train on.")],

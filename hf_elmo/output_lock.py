@@ -1,0 +1,56 @@
+"""One process at a time for each output."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from torch import distributed
+
+LOCK = ".lock"
+
+
+@contextmanager
+def lock_output(output: Path, lock: Path) -> Iterator[None]:
+    """Let no other process write an output meanwhile.
+
+    The processes of `torch.distributed` share an output: the first of them locks it for all.
+
+    Args:
+        output: The file or folder, there or not.
+        lock: A file, there only as long as the output is locked.
+
+    Raises:
+        BlockingIOError: If another process has locked it.
+    """
+    is_begun = distributed.is_initialized()
+    if (distributed.get_rank() if is_begun else int(os.environ.get("RANK", "0"))) > 0:
+        yield
+        return
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    file_lock = FileLock(lock, timeout=0)
+    try:
+        file_lock.acquire()
+    except Timeout as error:
+        raise BlockingIOError(
+            f"Another process is writing {output}: wait for it, or choose another output."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)  # while it is locked, so that nobody else's is deleted
+        file_lock.release()
+
+
+def locks_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command lock the folder that its option `output` names."""
+
+    @wraps(command)
+    def run(*args: Any, output: Path, **kwargs: Any) -> None:
+        with lock_output(output, output / LOCK):
+            command(*args, output=output, **kwargs)
+
+    return run
