@@ -14,6 +14,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 html_theme = "furo"
 html_title = "spacy-elmo"
 html_copy_source = False
+html_show_copyright = False
 
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
