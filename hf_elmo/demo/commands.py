@@ -24,7 +24,8 @@ def demo(
     output: Annotated[Path, typer.Option(help="File to write.")] = Path("elmo-demo.html"),
     model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
     pipeline: Annotated[
-        str | None, typer.Option(help="Trained spaCy pipeline, to show the entities it finds.")
+        list[str] | None,
+        typer.Option(help="Trained spaCy pipeline, to show the entities it finds; repeatable."),
     ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the page on localhost, for any sentence.")
@@ -44,7 +45,7 @@ def demo(
     sentences of your own, and nobody but this machine can reach it.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     explorer = Explorer.load(model)
-    entities = make_entities(pipeline) if pipeline is not None else ""
+    entities = make_entities(pipeline) if pipeline else ""
     page = make_page(explorer, Path(model).name, is_served=serve, entities=entities)
     if not serve:
         output.write_text(page, encoding="utf-8")
