@@ -3,15 +3,17 @@
 python examples/tasks/table.py ../shared/data results --vectors vectors.bin
 
 Every run is a folder of RESULTS; what is finished is not run again, and what was broken off goes
-on. Both sides read the same static vectors; one reads ELMo beside them.
+on. Both sides read the same static vectors; one reads ELMo beside them. A run trains for so many
+minutes of one processor; with two tables of other --tasks, two processors are at work.
 """
 
+import gzip
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any, NamedTuple
@@ -22,6 +24,7 @@ from scipy.stats import bootstrap
 
 from hf_elmo.tasks import TASKS, load_task_model
 from hf_elmo.tasks.task import predict
+from hf_elmo.tasks.time_bound import read_seconds
 
 
 class Data(NamedTuple):
@@ -30,12 +33,15 @@ class Data(NamedTuple):
     Attributes:
         train, dev, test: Files.
         paper: The paper's baseline, and its score with ELMo, in percent (Table 1).
+        num_folds: Parts into which the documents of all three files are put, each of which is the
+            test of a model of its own; 1 = the files are as they are.
     """
 
     train: str
     dev: str
     test: str
     paper: tuple[float, float]
+    num_folds: int = 1
 
 
 DATA = {
@@ -62,6 +68,7 @@ DATA = {
         "coref/litbank/dev.conll.gz",
         "coref/litbank/test.conll.gz",
         (67.2, 70.4),
+        num_folds=5,
     ),
     "ner": Data(
         "ner/wikigold/train.conll.gz",
@@ -75,44 +82,66 @@ SIDES = {"static": "none", "elmo": "input"}
 CONFIDENCE = 0.95
 HEADER = (
     "| task | metric | static | ELMo | relative error | 95 % of the difference | p | paper: static "
-    "| ELMo | relative error | parameters | minutes | memory |"
+    "| ELMo | relative error | parameters | CPU minutes | memory |"
 )
+MIX_HEADER = "| task | layer 0 | layer 1 | layer 2 | gamma |"
+DOCUMENT_START = "#begin document"
+
+
+def list_files(data: Path, results: Path, task: str) -> list[Data]:
+    """List a task's files, those of each fold; folds are written if they are not there."""
+    files = DATA[task]
+    if files.num_folds == 1:
+        return [Data(*(str(data / name) for name in files[:3]), files.paper)]
+    text = "".join(gzip.decompress((data / name).read_bytes()).decode() for name in files[:3])
+    documents = [DOCUMENT_START + part for part in text.split(DOCUMENT_START)[1:]]
+    folds = [documents[number :: files.num_folds] for number in range(files.num_folds)]
+    listed = []
+    for number, test in enumerate(folds):
+        others = [*folds[number + 1 :], *folds[:number]]
+        half = len(others[0]) // 2
+        train = [*others[0][half:], *chain(*others[1:])]
+        folder = results / f"{task}-fold-{number + 1}"
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [str(folder / f"{part}.conll") for part in ("train", "dev", "test")]
+        for name, part in zip(names, (train, others[0][:half], test), strict=True):
+            Path(name).write_text("".join(part), "utf-8")
+        listed.append(Data(*names, files.paper))
+    return listed
 
 
 def run(
-    folder: Path, data: Path, task: str, side: str, seed: int, options: Sequence[str]
+    folder: Path, files: Data, task: str, side: str, seed: int, options: Sequence[str]
 ) -> dict[str, Any]:
     """Train and test one model, unless it is done; return what is known of it."""
     result = folder / "result.json"
     if result.exists():
         return json.loads(result.read_text("utf-8"))
-    files = DATA[task]
     command = [sys.executable, "-m", "hf_elmo", "train", task]
-    command += ["--train", str(data / files.train), "--dev", str(data / files.dev)]
-    command += ["--output", str(folder), "--elmo", SIDES[side], "--seed", str(seed), *options]
+    command += ["--train", files.train, "--dev", files.dev, "--output", str(folder)]
+    command += ["--elmo", SIDES[side], "--seed", str(seed), *options]
     if any(folder.glob("checkpoint-*")):
         command.append("--resume")
-    start = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        process = subprocess.Popen(command, stdout=log)
+        # Threads cost more processor time than they save in models of this size.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ}
+        process = subprocess.Popen(command, stdout=log, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)  # else it is waited for again
     if status:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}.")
-    minutes = (time.monotonic() - start) / 60
     chosen, model, inputs = load_task_model(str(folder))
-    examples = chosen.read(data / files.test)
-    found = predict(chosen, model, inputs, examples)
+    found = predict(chosen, model, inputs, chosen.read(Path(files.test)))
     known = {
-        "minutes": minutes,
+        "minutes": read_seconds(folder) / 60,
         "megabytes": usage.ru_maxrss / 1024,
         "parameters": sum(w.numel() for w in model.parameters() if w.requires_grad),
         "found": found,
     }
     if model.config.num_mixes:
-        mixes = [mix.weights.softmax(0).tolist() for mix in model.features.scalar_mixes]
-        known["mixes"] = mixes
+        (mix,) = model.features.scalar_mixes
+        known["mix"] = [*mix.weights.softmax(0).tolist(), float(mix.gamma)]
     result.write_text(json.dumps(known), "utf-8")
     return json.loads(result.read_text("utf-8"))
 
@@ -125,14 +154,22 @@ def freeze(found: Any) -> Any:
 def compare(
     task: str, examples: Sequence[Any], static: Sequence[Any], elmo: Sequence[Any], resamples: int
 ) -> tuple[float, float, float]:
-    """Resample the test's examples; return the bounds of the difference and p, two-sided."""
-    chosen = TASKS[task]
+    """Resample the test's examples; return the bounds of the difference and p, two-sided.
 
-    def score(found: Sequence[Any], rows: np.ndarray) -> float:
-        return chosen.score([examples[i] for i in rows], [found[i] for i in rows])[chosen.metric]
+    An example of coreference is a document.
+    """
+    chosen = TASKS[task]
+    counts = np.array(
+        [
+            [[chosen.count(*pair) for pair in zip(examples, run, strict=True)] for run in side]
+            for side in (static, elmo)
+        ]
+    )  # (sides, runs, examples, numbers)
 
     def difference(rows: np.ndarray) -> float:
-        return mean(score(b, rows) - score(a, rows) for a, b in zip(static, elmo, strict=True))
+        sums = counts[:, :, rows].sum(axis=2).tolist()
+        before, after = ([chosen.scores.total(x)[chosen.metric] for x in side] for side in sums)
+        return mean(after) - mean(before)
 
     got = bootstrap(
         (np.arange(len(examples)),),
@@ -154,11 +191,16 @@ def reduce_error(before: float, after: float) -> float:
     return (after - before) / (1 - before)
 
 
-def write_row(task: str, data: Path, runs: dict[str, list[dict[str, Any]]], resamples: int) -> str:
-    """Write a task's row of the table."""
+def write_row(
+    task: str, tests: Sequence[str], runs: dict[str, list[list[dict[str, Any]]]], resamples: int
+) -> str:
+    """Write a task's row of the table; runs are by side, seed and fold."""
     chosen = TASKS[task]
-    examples = chosen.read(data / DATA[task].test)
-    found = {side: [freeze(one["found"]) for one in each] for side, each in runs.items()}
+    examples = [example for test in tests for example in chosen.read(Path(test))]
+    found = {
+        side: [[freeze(one) for fold in folds for one in fold["found"]] for folds in seeds]
+        for side, seeds in runs.items()
+    }
     scores = {
         side: [chosen.score(examples, one)[chosen.metric] for one in each]
         for side, each in found.items()
@@ -169,7 +211,7 @@ def write_row(task: str, data: Path, runs: dict[str, list[dict[str, Any]]], resa
         for each in scores.values()
     ]
     paper = DATA[task].paper
-    last = runs["elmo"]
+    last = list(chain(*runs["elmo"]))
     cells = [
         task,
         chosen.metric,
@@ -186,6 +228,19 @@ def write_row(task: str, data: Path, runs: dict[str, list[dict[str, Any]]], resa
     return f"| {' | '.join(cells)} |"
 
 
+def write_mix(task: str, seeds: Sequence[Sequence[dict[str, Any]]]) -> str:
+    """Write a task's row of the table of mixes: means over seeds and folds."""
+    mixes = [one["mix"] for one in chain(*seeds)]
+    return f"| {task} | {' | '.join(f'{mean(each):.2f}' for each in zip(*mixes, strict=True))} |"
+
+
+def print_table(header: str, rows: Sequence[str]) -> None:
+    """Print a table of Markdown."""
+    print(header)
+    print("|---" * header.count(" | ") + "|---|")
+    print("\n".join(rows))
+
+
 def main(
     data: Annotated[Path, typer.Argument(help="Folder of data.")],
     results: Annotated[Path, typer.Argument(help="Folder of all runs.")],
@@ -193,24 +248,36 @@ def main(
     tasks: Annotated[list[str], typer.Option(help="Tasks to run.")] = list(DATA),  # noqa: B006 (typer's way)
     seeds: Annotated[int, typer.Option(min=1)] = 3,
     resamples: Annotated[int, typer.Option(help="Of the paired bootstrap.", min=1)] = 1000,
+    max_minutes: Annotated[
+        float, typer.Option(help="Processor time of a training; folds share twice as much.", min=0)
+    ] = 20,
+    cache_bytes: Annotated[int, typer.Option(help="Of the biLM's layers.", min=0)] = 2**31,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
     model: Annotated[str | None, typer.Option(help="The biLM; else the bundled one.")] = None,
 ) -> None:
-    """Run what is missing, and print the table."""
-    options = ["--vectors", str(vectors)]
-    options += [] if epochs is None else ["--epochs", str(epochs)]
-    options += [] if model is None else ["--model", model]
-    rows = []
+    """Run what is missing, and print the tables: scores, and learned mixes."""
+    common = ["--vectors", str(vectors), "--cache-bytes", str(cache_bytes)]
+    common += [] if epochs is None else ["--epochs", str(epochs)]
+    common += [] if model is None else ["--model", model]
+    rows, mixes = [], []
     for task in tasks:
-        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+        files = list_files(data, results, task)
+        minutes = max_minutes if len(files) == 1 else 2 * max_minutes / len(files)
+        options = [*common, "--max-minutes", str(minutes)]
+        runs: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
         for seed in range(1, seeds + 1):
             for side in SIDES:
-                folder = results / f"{task}-{side}-{seed}"
-                runs[side].append(run(folder, data, task, side, seed, options))
-        rows.append(write_row(task, data, runs, resamples))
-    print(HEADER)
-    print("|---" * HEADER.count(" | ") + "|---|")
-    print("\n".join(rows))
+                name = f"{task}-{side}-{seed}"
+                folders = [results / name]
+                if len(files) > 1:
+                    folders = [results / name / str(fold + 1) for fold in range(len(files))]
+                folds = zip(folders, files, strict=True)
+                runs[side].append([run(*fold, task, side, seed, options) for fold in folds])
+        rows.append(write_row(task, [one.test for one in files], runs, resamples))
+        mixes.append(write_mix(task, runs["elmo"]))
+    print_table(HEADER, rows)
+    print()
+    print_table(MIX_HEADER, mixes)
 
 
 if __name__ == "__main__":

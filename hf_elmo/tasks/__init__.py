@@ -11,18 +11,21 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .coref import ElmoCorefConfig, ElmoForCoref
 from .entailment import ElmoEntailmentConfig, ElmoForEntailment
 from .ner import ElmoForNer, ElmoNerConfig
+from .pipelines import PIPELINES
 from .registry import TASKS, load_task_model
 from .sentiment import ElmoForSentiment, ElmoSentimentConfig
 from .squad import ElmoForSquad, ElmoSquadConfig
 from .srl import ElmoForSrl, ElmoSrlConfig
 
 __all__ = [
+    "PIPELINES",
     "TASKS",
     "ElmoCorefConfig",
     "ElmoEntailmentConfig",
@@ -43,6 +46,12 @@ for _task in TASKS.values():
     _config = _task.model.config_class
     AutoConfig.register(_config.model_type, _config, exist_ok=True)
     AutoTokenizer.register(_config, tokenizer_class=ElmoTokenizer, exist_ok=True)
+    if _config.model_type not in PIPELINE_REGISTRY.get_supported_tasks():
+        _pipeline = PIPELINES[_config.model_type]
+        PIPELINE_REGISTRY.register_pipeline(_config.model_type, _pipeline, _task.model, type="text")
+        delattr(
+            _pipeline, "_registered_impl"
+        )  # by which save_pretrained would copy the pipeline's code
 
 AutoModelForTokenClassification.register(ElmoNerConfig, ElmoForNer, exist_ok=True)
 AutoModelForTokenClassification.register(ElmoSrlConfig, ElmoForSrl, exist_ok=True)

@@ -14,8 +14,8 @@ from .configuration import ElmoTaskConfig
 from .dropout import VariationalDropout
 from .modeling import ElmoTaskModel
 from .readers import Document, read_documents
-from .recurrent import run_packed
-from .scores import score_clusters
+from .recurrent import run_sentences
+from .scores import CLUSTERS
 from .spans import SpanEncoder, list_spans, prune_spans
 from .task import Preset, Recipe, Task
 
@@ -155,7 +155,7 @@ class ElmoForCoref(ElmoTaskModel):
                 mentions = mentions - num_before * mentions.new_tensor([1, 1, 0])
         words = self.read_texts(*inputs)
         x = F.dropout(words.input, self.config.word_dropout, self.training)
-        h = self.context_dropout(run_packed(self.encoder, x, words.mask))
+        h = self.context_dropout(run_sentences(self.encoder, x, words.mask))
         context = torch.cat([h, words.output], dim=-1)[words.mask]  # (tokens, context_size)
         sentences = words.mask.nonzero()[:, 0]
         starts, ends, mention_scores = self._choose_spans(context, x[words.mask], sentences)
@@ -325,7 +325,8 @@ COREF = Task(
     texts=lambda example: example.sentences,
     describe=lambda examples: {},
     label=_label,
-    score=lambda examples, found: score_clusters([e.clusters for e in examples], found),
+    scores=CLUSTERS,
+    gold=lambda example: example.clusters,
     to_json=lambda example, found: {
         "name": example.name,
         "sentences": example.sentences,

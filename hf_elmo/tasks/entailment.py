@@ -12,13 +12,13 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .attention import compare_dot, masked_softmax
+from .classification import ElmoTextClassifier
 from .configuration import ElmoTaskConfig
 from .dropout import VariationalDropout
-from .modeling import ElmoTaskModel
 from .pooling import pool_max, pool_mean
 from .readers import Pair, read_pairs
-from .recurrent import run_packed
-from .scores import score_accuracy
+from .recurrent import run_sentences
+from .scores import ACCURACY
 from .task import Preset, Recipe, Task, describe_labels
 
 
@@ -37,7 +37,7 @@ class ElmoEntailmentConfig(ElmoTaskConfig):
     dropout: float = 0.5
 
 
-class ElmoForEntailment(ElmoTaskModel):
+class ElmoForEntailment(ElmoTextClassifier):
     """Label pairs of sentences by what each word of one finds in the other."""
 
     config: ElmoEntailmentConfig
@@ -98,24 +98,18 @@ class ElmoForEntailment(ElmoTaskModel):
             `logits (batch, num_labels)`; `loss`, the mean cross entropy.
         """
         words = self.read_texts(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
-        h = run_packed(self.encoder, self.word_dropout(words.input), words.mask)
+        h = run_sentences(self.encoder, self.word_dropout(words.input), words.mask)
         h = torch.cat([h, words.output], dim=-1)
         other, other_mask = _swap(h), _swap(words.mask)
         attended = masked_softmax(compare_dot(h, other), other_mask[:, None, :]) @ other
         compared = torch.cat([h, attended, h - attended, h * attended], dim=-1)
         v = self.word_dropout(self.comparison(compared).relu())
-        v = run_packed(self.composition, v, words.mask)
+        v = run_sentences(self.composition, v, words.mask)
         pooled = torch.cat([pool_mean(v, words.mask), pool_max(v, words.mask)], dim=1)
         pooled = self.dropout(pooled.unflatten(0, (-1, 2)).flatten(1))
         logits = self.classifier(self.dropout(self.pooled(pooled).relu()))
         loss = None if labels is None else F.cross_entropy(logits, labels) + self.penalty()
         return SequenceClassifierOutput(loss=loss, logits=logits)
-
-    def predict(self, **inputs: Tensor) -> list[str]:
-        """Find the best label of each pair; inputs as of `forward`, without labels."""
-        rows = self(**inputs).logits.argmax(dim=1).tolist()
-        names = self.config.label_names
-        return [names[row] for row in rows]
 
 
 def _swap(x: Tensor) -> Tensor:
@@ -164,7 +158,8 @@ ENTAILMENT = Task(
     texts=lambda example: [example.premise, example.hypothesis],
     describe=lambda examples: describe_labels(sorted({example.label for example in examples})),
     label=_label,
-    score=lambda examples, found: score_accuracy([e.label for e in examples], found),
+    scores=ACCURACY,
+    gold=lambda example: example.label,
     to_json=lambda example, found: {
         "premise": example.premise,
         "hypothesis": example.hypothesis,

@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import initialization
 
+from .recurrent import reverse_order
+
 
 class HighwayLstm(nn.Module):
     """One direction of an LSTM with a highway gate (Zhang et al. 2016; He et al. 2017).
@@ -56,7 +58,7 @@ class HighwayLstm(nn.Module):
         """
         batch, tokens, _ = x.shape
         size = self.hidden_size
-        order = _reverse(mask)[..., None] if self.is_reversed else None
+        order = reverse_order(mask)[..., None] if self.is_reversed else None
         if order is not None:
             x = x.gather(1, order.expand_as(x))
         inputs = self.input_linear(x).transpose(0, 1)  # (tokens, batch, 6 * hidden_size)
@@ -75,12 +77,6 @@ class HighwayLstm(nn.Module):
         if order is not None:
             y = y.gather(1, order.expand_as(y))
         return y.masked_fill(~mask[..., None], 0.0)
-
-
-def _reverse(mask: Tensor) -> Tensor:
-    """Return where each word stands when every sentence is turned round, padding left in place."""
-    places = torch.arange(mask.shape[1], device=mask.device)
-    return (mask.sum(dim=1, keepdim=True) - 1 - places).where(mask, places)
 
 
 class AlternatingHighwayLstm(nn.Module):

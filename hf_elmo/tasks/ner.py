@@ -14,8 +14,8 @@ from .crf import ConditionalRandomField, Constraints, find_best_paths
 from .labels import Span, constrain_labels, find_spans, label_words, list_labels
 from .modeling import ElmoTaskModel
 from .readers import TaggedSentence, read_columns
-from .recurrent import run_packed
-from .scores import score_spans
+from .recurrent import run_sentences
+from .scores import SPANS
 from .task import Preset, Recipe, Task, describe_labels
 
 
@@ -88,7 +88,7 @@ class ElmoForNer(ElmoTaskModel):
             adds; `loss`, the negative log-likelihood of the labels, summed over the batch.
         """
         words = self.read_words(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
-        encoded = run_packed(self.encoder, self.dropout(words.input), words.mask)
+        encoded = run_sentences(self.encoder, self.dropout(words.input), words.mask)
         logits = self.classifier(torch.cat([self.dropout(encoded), words.output], dim=-1))
         loss = None
         if labels is not None:
@@ -165,7 +165,8 @@ NER = Task(
     texts=lambda example: [example.words],
     describe=_describe,
     label=_label,
-    score=lambda examples, found: score_spans([example.spans for example in examples], found),
+    scores=SPANS,
+    gold=lambda example: example.spans,
     to_json=lambda example, found: {
         "words": example.words,
         "entities": [[span.label, span.start, span.end] for span in found],

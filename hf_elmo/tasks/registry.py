@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from hf_elmo.loading import check_name
@@ -40,15 +40,31 @@ def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, Wor
     """
     check_name(name)
     config = AutoConfig.from_pretrained(name)
+    task = find_task(config)
+    model = task.model.from_pretrained(name, config=config, **options)
+    return task, model, make_inputs(model, ElmoTokenizer.from_pretrained(name))
+
+
+def find_task(config: PreTrainedConfig) -> Task:
+    """Find the task of a configuration.
+
+    Raises:
+        ValueError: If it is no model's of a task.
+    """
     for task in TASKS.values():
         if task.model.config_class.model_type == config.model_type:
-            model = task.model.from_pretrained(name, config=config, **options)
-            words = []
-            if config.static_size:
-                words = read_static_words(Path(str(cached_file(name, STATIC_WORDS_NAME))))
-            tokenizer = ElmoTokenizer.from_pretrained(name)
-            return task, model, WordInputs(model, tokenizer, static_words=words)
+            return task
     raise ValueError(
-        f"Expected a model of a task ({', '.join(TASKS)}), got {name!r} of model type "
-        f"{config.model_type!r}. Train one: python -m hf_elmo train TASK."
+        f"Expected a model of a task ({', '.join(TASKS)}), got {config.name_or_path!r} of model "
+        f"type {config.model_type!r}. Train one: python -m hf_elmo train TASK."
     )
+
+
+def make_inputs(model: ElmoTaskModel, tokenizer: PreTrainedTokenizerBase) -> WordInputs:
+    """Make what reads words for a model that was loaded by its name."""
+    words = []
+    if model.config.static_size:
+        words = read_static_words(
+            Path(str(cached_file(str(model.name_or_path), STATIC_WORDS_NAME)))
+        )
+    return WordInputs(model, tokenizer, static_words=words)

@@ -1,41 +1,53 @@
-"""Scores of predictions, as the field's programs count them."""
+"""Scores of predictions, as the field's programs count them, as sums over examples."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 
-def score_accuracy(gold: Sequence[object], predicted: Sequence[object]) -> dict[str, float]:
-    """Count how many labels are right.
+@dataclass(frozen=True)
+class Metric:
+    """A score that is known from what its examples add up to.
 
-    Args:
-        gold: The right labels, at least one.
-        predicted: As many.
-
-    Returns:
-        `accuracy`, from 0 to 1.
+    Attributes:
+        count: Compares the right result of one example with the one that was found.
+        total: Makes scores, from 0 to 1, of the sums of those counts.
     """
-    right = sum(a == b for a, b in zip(gold, predicted, strict=True))
-    return {"accuracy": right / len(gold)}
+
+    count: Callable[[Any, Any], Sequence[float]]
+    total: Callable[[Sequence[float]], dict[str, float]]
+
+    def score(self, gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
+        """Score what was found.
+
+        Args:
+            gold: The right results, at least one.
+            found: As many.
+
+        Returns:
+            The scores.
+        """
+        counts = [self.count(right, other) for right, other in zip(gold, found, strict=True)]
+        return self.total([sum(column) for column in zip(*counts, strict=True)])
 
 
-def score_spans(
-    gold: Sequence[Iterable[Hashable]], predicted: Sequence[Iterable[Hashable]]
-) -> dict[str, float]:
-    """Count how many spans are right, bounds and label, over all sentences at once.
+def _count_label(gold: object, found: object) -> Sequence[float]:
+    return gold == found, 1
 
-    Args:
-        gold: The right spans of each sentence.
-        predicted: Those that were found.
 
-    Returns:
-        `precision`, `recall` and `f1`, their harmonic mean, from 0 to 1; 0 where there is nothing.
-    """
-    num_right = num_gold = num_found = 0
-    for right, found in zip(map(set, gold), map(set, predicted), strict=True):
-        num_right += len(right & found)
-        num_gold += len(right)
-        num_found += len(found)
+def _total_labels(sums: Sequence[float]) -> dict[str, float]:
+    num_right, num_all = sums
+    return {"accuracy": num_right / num_all}
+
+
+def _count_spans(gold: Iterable[Hashable], found: Iterable[Hashable]) -> Sequence[float]:
+    right, other = set(gold), set(found)
+    return len(right & other), len(right), len(other)
+
+
+def _total_spans(sums: Sequence[float]) -> dict[str, float]:
+    num_right, num_gold, num_found = sums
     return {
         "precision": num_right / max(num_found, 1),
         "recall": num_right / max(num_gold, 1),
@@ -43,57 +55,49 @@ def score_spans(
     }
 
 
-def score_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """Compare answers with the right ones as SQuAD's program does (torchmetrics' copy of it).
-
-    Args:
-        gold: The right answers of each question; the best match counts.
-        predicted: The answers that were found.
-
-    Returns:
-        `exact_match`, the share of equal answers, and `f1` over words; from 0 to 1.
-
-    Raises:
-        ImportError: If torchmetrics is not installed.
-    """
+def _count_answer(gold: Sequence[str], found: str) -> Sequence[float]:
+    """Compare an answer with all right ones; the best match counts."""
     squad = _import("torchmetrics.functional.text").squad
-    found = [{"id": str(row), "prediction_text": text} for row, text in enumerate(predicted)]
-    right = [
-        {"id": str(row), "answers": {"text": list(texts), "answer_start": [0] * len(texts)}}
-        for row, texts in enumerate(gold)
-    ]
-    return {name: float(score) / 100 for name, score in squad(found, right).items()}
+    answers = {"text": list(gold), "answer_start": [0] * len(gold)}
+    got = squad({"id": "", "prediction_text": found}, {"id": "", "answers": answers})
+    return float(got["exact_match"]) / 100, float(got["f1"]) / 100, 1
 
 
-def score_clusters(
-    gold: Sequence[Sequence[Sequence[Hashable]]], predicted: Sequence[Sequence[Sequence[Hashable]]]
-) -> dict[str, float]:
-    """Compare clusters of mentions over all documents at once (Pradhan et al. 2014), by scorch.
+def _total_answers(sums: Sequence[float]) -> dict[str, float]:
+    exact, f1, num_all = sums
+    return {"exact_match": exact / num_all, "f1": f1 / num_all}
 
-    Args:
-        gold: The right clusters of each document, each its mentions.
-        predicted: Those that were found.
 
-    Returns:
-        F1 by `muc`, `b_cubed` and `ceaf_e`, and `conll`, their mean; from 0 to 1.
+def _count_clusters(gold: Iterable[Any], found: Iterable[Any]) -> Sequence[float]:
+    """Count numerators and denominators of recall and precision, by each of three metrics.
 
-    Raises:
-        ImportError: If scorch is not installed.
+    Clusters of two documents share no mention, so that all three add up over documents.
     """
     scores = _import("scorch.scores")
-    right, found = (
-        [
-            {(row, mention) for mention in one}
-            for row, document in enumerate(side)
-            for one in document
-        ]
-        for side in (gold, predicted)
+    sides = [[set(cluster) for cluster in side] for side in (gold, found)]
+    links, mentions, clusters = (
+        [sum(map(size, side)) for side in sides]
+        for size in (lambda cluster: len(cluster) - 1, len, lambda cluster: 1)
     )
-    metrics = {"muc": scores.muc, "b_cubed": scores.b_cubed, "ceaf_e": scores.ceaf_e}
-    if not right or not found:
-        return dict.fromkeys([*metrics, "conll"], 0.0)
-    each = {name: float(metric(right, found)[2]) for name, metric in metrics.items()}
-    return each | {"conll": sum(each.values()) / len(each)}
+    counts: list[float] = []
+    for metric, sizes in (
+        (scores.muc, links),
+        (scores.b_cubed, mentions),
+        (scores.ceaf_e, clusters),
+    ):
+        shares = metric(*sides)[:2] if all(sizes) else (0.0, 0.0)
+        for share, size in zip(shares, sizes, strict=True):
+            counts += [share * size, size]
+    return counts
+
+
+def _total_clusters(sums: Sequence[float]) -> dict[str, float]:
+    scores: dict[str, float] = {}
+    for row, name in enumerate(("muc", "b_cubed", "ceaf_e")):
+        right, num_gold, also_right, num_found = sums[4 * row : 4 * row + 4]
+        recall, precision = right / max(num_gold, 1), also_right / max(num_found, 1)
+        scores[name] = 2 * recall * precision / max(recall + precision, 1e-12)
+    return scores | {"conll": sum(scores.values()) / len(scores)}
 
 
 def _import(name: str) -> Any:
@@ -105,3 +109,14 @@ def _import(name: str) -> Any:
             f"Scoring this task needs the package {name.partition('.')[0]}: "
             "pip install 'spacy-elmo[train]'."
         ) from error
+
+
+# Share of right labels.
+ACCURACY = Metric(_count_label, _total_labels)
+# Right spans, bounds and label, over all sentences: `precision`, `recall` and `f1`.
+SPANS = Metric(_count_spans, _total_spans)
+# SQuAD's `exact_match` and `f1` over words, by torchmetrics' copy of its program.
+ANSWERS = Metric(_count_answer, _total_answers)
+# F1 by `muc`, `b_cubed` and `ceaf_e` over all documents, and `conll`, their mean (Pradhan et al.
+# 2014), by scorch.
+CLUSTERS = Metric(_count_clusters, _total_clusters)

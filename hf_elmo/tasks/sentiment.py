@@ -12,13 +12,13 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .attention import compare_dot, masked_softmax
+from .classification import ElmoTextClassifier
 from .configuration import ElmoTaskConfig
 from .maxout import Maxout
-from .modeling import ElmoTaskModel
 from .pooling import pool_max, pool_mean
 from .readers import LabelledSentence, read_trees
-from .recurrent import run_packed
-from .scores import score_accuracy
+from .recurrent import run_sentences
+from .scores import ACCURACY
 from .task import Preset, Recipe, Task, describe_labels
 
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers
@@ -43,7 +43,7 @@ class ElmoSentimentConfig(ElmoTaskConfig):
     num_pieces: int = 4
 
 
-class ElmoForSentiment(ElmoTaskModel):
+class ElmoForSentiment(ElmoTextClassifier):
     """Label sentences by attention of a sentence to itself, four poolings and maxout."""
 
     config: ElmoSentimentConfig
@@ -95,11 +95,11 @@ class ElmoForSentiment(ElmoTaskModel):
         words = self.read_words(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
         x = F.dropout(words.input, config.input_dropout, self.training)
         x = F.dropout(self.input_linear(x).relu(), config.dropout, self.training)
-        h = run_packed(self.encoder, x, words.mask)
+        h = run_sentences(self.encoder, x, words.mask)
         shares = masked_softmax(compare_dot(h, h), words.mask[:, None, :])
         attended = shares @ h
         h = torch.cat([h, h - attended, h * attended], dim=-1)
-        h = torch.cat([run_packed(self.integrator, h, words.mask), words.output], dim=-1)
+        h = torch.cat([run_sentences(self.integrator, h, words.mask), words.output], dim=-1)
         x = self._pool(h, words.mask)
         for layer, probability in zip(self.output_layers, OUTPUT_DROPOUTS, strict=True):
             x = layer(F.dropout(x, probability, self.training))
@@ -113,12 +113,6 @@ class ElmoForSentiment(ElmoTaskModel):
         return torch.cat(
             [pool_max(h, mask), -pool_max(-h, mask), pool_mean(h, mask), learned], dim=1
         )
-
-    def predict(self, **inputs: Tensor) -> list[str]:
-        """Find the best label of each sentence; inputs as of `forward`, without labels."""
-        rows = self(**inputs).logits.argmax(dim=1).tolist()
-        names = self.config.label_names
-        return [names[row] for row in rows]
 
 
 def _label(examples: Sequence[LabelledSentence], config: ElmoSentimentConfig) -> dict[str, Tensor]:
@@ -146,6 +140,7 @@ SENTIMENT = Task(
     texts=lambda example: [example.words],
     describe=lambda examples: describe_labels(sorted({example.label for example in examples})),
     label=_label,
-    score=lambda examples, found: score_accuracy([e.label for e in examples], found),
+    scores=ACCURACY,
+    gold=lambda example: example.label,
     to_json=lambda example, found: {"words": example.words, "label": found},
 )

@@ -19,10 +19,10 @@ from hf_elmo.tokenization_elmo import WORD_PATTERN
 from .attention import BidirectionalAttention, SelfAttention
 from .configuration import ElmoTaskConfig
 from .dropout import VariationalDropout
-from .modeling import ElmoTaskModel
+from .modeling import ElmoTaskModel, Words
 from .readers import read_lines
-from .recurrent import run_packed
-from .scores import score_answers
+from .recurrent import run_sentences
+from .scores import ANSWERS
 from .spans import find_best_spans
 from .task import Preset, Recipe, Task
 
@@ -111,17 +111,17 @@ class ElmoForSquad(ElmoTaskModel):
             entropies of both.
         """
         words = self.read_texts(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
-        h = self.dropout(run_packed(self.encoder, self.dropout(words.input), words.mask))
-        h = torch.cat([h, words.output], dim=-1).unflatten(0, (-1, 2))
-        mask, question_mask = words.mask.unflatten(0, (-1, 2)).unbind(1)
-        width = max(1, int(question_mask.sum(dim=1).max()))  # questions are short, passages long
-        x = self.attention(h[:, 0], h[:, 1, :width], mask, question_mask[:, :width])
+        passage, question = (Words(*(x[row::2] for x in words)) for row in range(2))
+        width = max(1, int(question.mask.sum(dim=1).max()))  # questions are short, passages long
+        question = Words(*(x[:, :width] for x in question))
+        mask = passage.mask
+        x = self.attention(*map(self._encode, (passage, question)), mask, question.mask)
         x = self.merge(x).relu()
-        y = self.dropout(run_packed(self.residual_encoder, self.dropout(x), mask))
+        y = self.dropout(run_sentences(self.residual_encoder, self.dropout(x), mask))
         y = self.residual_merge(self.self_attention(y, mask)).relu()
         x = self.dropout(x + y)
-        starts = run_packed(self.start_encoder, x, mask)
-        ends = run_packed(self.end_encoder, torch.cat([x, starts], dim=-1), mask)
+        starts = run_sentences(self.start_encoder, x, mask)
+        ends = run_sentences(self.end_encoder, torch.cat([x, starts], dim=-1), mask)
         lowest = torch.finfo(x.dtype).min
         start_logits = self.start(starts).squeeze(2).masked_fill(~mask, lowest)
         end_logits = self.end(ends).squeeze(2).masked_fill(~mask, lowest)
@@ -133,14 +133,19 @@ class ElmoForSquad(ElmoTaskModel):
             loss=loss, start_logits=start_logits, end_logits=end_logits
         )
 
-    def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
-        """Find the first and the last word of each answer.
+    def _encode(self, words: Words) -> Tensor:
+        h = self.dropout(run_sentences(self.encoder, self.dropout(words.input), words.mask))
+        return torch.cat([h, words.output], dim=-1)
+
+    def rank(self, **inputs: Tensor) -> list[tuple[int, int, float]]:
+        """Find the first and the last word of each answer, and how likely both are.
 
         Args:
             **inputs: As for `forward`, without positions.
 
         Returns:
-            Two numbers of words of each passage, the last one included.
+            Two numbers of words of each passage, the last one included, and the product of the
+            probabilities of both.
         """
         out = self(**inputs)
         starts, ends = find_best_spans(
@@ -149,7 +154,13 @@ class ElmoForSquad(ElmoTaskModel):
             inputs["attention_mask"][:, 0].bool(),
             self.config.max_answer_words,
         )
-        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+        likely = out.start_logits.softmax(1).gather(1, starts[:, None])
+        likely = likely * out.end_logits.softmax(1).gather(1, ends[:, None])
+        return list(zip(starts.tolist(), ends.tolist(), likely[:, 0].tolist(), strict=True))
+
+    def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
+        """Find the first and the last word of each answer; arguments as of `rank`."""
+        return [(start, end) for start, end, _ in self.rank(**inputs)]
 
 
 def _make_gru(input_size: int, hidden_size: int) -> nn.GRU:
@@ -295,10 +306,9 @@ SQUAD = Task(
     texts=lambda example: [example.words, example.question],
     describe=lambda examples: {},
     label=_label,
-    score=lambda examples, found: score_answers(
-        [example.answers for example in examples],
-        [example.cut(span) for example, span in zip(examples, found, strict=True)],
-    ),
+    scores=ANSWERS,
+    gold=lambda example: example.answers,
+    tell=lambda example, found: example.cut(found),
     to_json=lambda example, found: {
         "id": example.name,
         "answer": example.cut(found),

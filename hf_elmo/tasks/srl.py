@@ -16,7 +16,7 @@ from .highway_lstm import AlternatingHighwayLstm
 from .labels import Span, constrain_labels, find_spans, label_words, list_labels
 from .modeling import ElmoTaskModel
 from .readers import PREDICATE, Frame, read_frames
-from .scores import score_spans
+from .scores import SPANS
 from .task import Preset, Recipe, Task, describe_labels
 
 
@@ -194,7 +194,8 @@ SRL = Task(
     texts=lambda example: [example.words],
     describe=_describe,
     label=_label,
-    score=lambda examples, found: score_spans([e.roles for e in examples], found),
+    scores=SPANS,
+    gold=lambda example: example.roles,
     to_json=lambda example, found: {
         "words": example.words,
         "predicate": example.predicate,

@@ -12,6 +12,7 @@ from hf_elmo.configuration_elmo import ElmoConfig
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
+from .scores import Metric
 from .words import WordInputs
 
 
@@ -74,9 +75,11 @@ class Task:
         is_alone: Whether a batch is one example.
         describe: Finds what the configuration takes from training examples, such as labels.
         label: Makes the labels of a batch, by the configuration.
-        score: Compares predictions with examples.
+        scores: Compares predictions with what is right.
+        gold: Reads what is right in an example.
         to_json: Writes a prediction down beside its example.
         mark: Makes what a batch's inputs hold beside words.
+        tell: Says a prediction as it is compared with what is right.
     """
 
     name: str
@@ -87,9 +90,11 @@ class Task:
     texts: Callable[[Any], list[list[str]]]
     describe: Callable[[Sequence[Any]], dict[str, Any]]
     label: Callable[[Sequence[Any], Any], dict[str, Tensor]]
-    score: Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
+    scores: Metric
+    gold: Callable[[Any], Any]
     to_json: Callable[[Any, Any], dict[str, Any]]
     mark: Callable[[Sequence[Any]], dict[str, Tensor]] = lambda examples: {}
+    tell: Callable[[Any, Any], Any] = lambda example, found: found
     has_texts: bool = False
     is_alone: bool = False
 
@@ -113,6 +118,15 @@ class Task:
             **{**chosen, **self.describe(examples), **fields, "elmo": elmo}
         )
         return config
+
+    def count(self, example: Any, found: Any) -> Sequence[float]:
+        """Compare a prediction with its example, in numbers that add up over examples."""
+        return self.scores.count(self.gold(example), self.tell(example, found))
+
+    def score(self, examples: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
+        """Score predictions of some examples."""
+        told = [self.tell(*pair) for pair in zip(examples, found, strict=True)]
+        return self.scores.score([self.gold(example) for example in examples], told)
 
     def count_words(self, example: Any) -> int:
         """Count the words of an example."""
@@ -150,6 +164,7 @@ def predict(
     examples: Sequence[Any],
     *,
     batch_size: int = 32,
+    find: Callable[..., list[Any]] | None = None,
 ) -> list[Any]:
     """Predict each example, on the model's device, in evaluation mode.
 
@@ -159,18 +174,20 @@ def predict(
         inputs: Makes the model's inputs.
         examples: What to predict; their gold labels are not read.
         batch_size: Examples that run at once.
+        find: A method of the model, such as `rank` of a classifier; None = its `predict`.
 
     Returns:
         Predictions, in the order of the examples.
     """
     was_training = model.training
     model.train(False)
+    find = find or model.predict
     predictions: list[Any] = [None] * len(examples)
     lengths = [task.count_words(example) for example in examples]
     for rows in batch_by_length(examples, lengths, 1 if task.is_alone else batch_size):
         batch = task.make_batch([examples[row] for row in rows], inputs)
         batch = {name: x.to(model.device) for name, x in batch.items()}
-        for row, prediction in zip(rows, model.predict(**batch), strict=True):
+        for row, prediction in zip(rows, find(**batch), strict=True):
             predictions[row] = prediction
     model.train(was_training)
     return predictions

@@ -1,8 +1,8 @@
 """From words to what a task model reads: ids, static vectors' rows, the biLM's layers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.corpus.embedding import embed_layers
-from hf_elmo.corpus.layer_cache import LayerCache
 
 from .modeling import ElmoTaskModel
 
@@ -98,6 +97,17 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         yield word.decode("utf-8").lstrip("\n"), np.frombuffer(record, dtype="<f4").copy()
 
 
+class LayerStore(Protocol):
+    """Where layers of sentences come from, such as a `LayerCache`."""
+
+    def fetch(
+        self,
+        sentences: Sequence[Sequence[str]],
+        compute: Callable[[list[Sequence[str]]], Iterator[Tensor]],
+    ) -> Iterator[Tensor]:
+        """Return the layers of sentences, computing those that are not there."""
+
+
 class WordInputs:
     """Make what a task model reads of sentences.
 
@@ -107,6 +117,10 @@ class WordInputs:
         static_words: The words of the model's static vectors, from row 1 on.
         cache: Keeps layers of a frozen biLM, so that an epoch costs what the task model costs;
             None = the model runs its biLM.
+
+    Attributes:
+        tokenizer: The biLM's.
+        layers: Where layers come from: the cache, or None.
     """
 
     def __init__(
@@ -115,13 +129,15 @@ class WordInputs:
         tokenizer: PreTrainedTokenizerBase,
         *,
         static_words: Sequence[str] = (),
-        cache: LayerCache | None = None,
+        cache: LayerStore | None = None,
     ) -> None:
         self.model = model
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._words = list(static_words)
         self._rows = {word: row for row, word in enumerate(static_words, start=1)}
-        self._cache = cache if model.config.num_mixes and model.is_bilm_frozen else None
+        self.layers: LayerStore | None = (
+            cache if model.config.num_mixes and model.is_bilm_frozen else None
+        )
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:
         """Turn the words of several sentences into tensors.
@@ -139,25 +155,25 @@ class WordInputs:
         if config.static_size:
             rows = [torch.tensor([self._find_row(w) for w in words]).long() for words in sentences]
             inputs["static_ids"] = pad_sequence(rows, batch_first=True)
-        if config.char_size or (config.num_mixes and self._cache is None):
+        if config.char_size or (config.num_mixes and self.layers is None):
             inputs |= self._tokenize(sentences)
-        if self._cache is not None:
+        if self.layers is not None:
             layers = [
-                layer.transpose(0, 1) for layer in self._cache.fetch(sentences, self._compute)
+                layer.transpose(0, 1) for layer in self.layers.fetch(sentences, self._compute)
             ]
             inputs["elmo_layers"] = pad_sequence(layers, batch_first=True).transpose(1, 2)
         return inputs
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Compute the layers of sentences ahead, so that the order of batches changes nothing."""
-        if self._cache is not None:
+        if self.layers is not None:
             for start in range(0, len(sentences), SENTENCES_PER_FILL):
                 chunk = sentences[start : start + SENTENCES_PER_FILL]
-                for _ in self._cache.fetch(chunk, self._compute):
+                for _ in self.layers.fetch(chunk, self._compute):
                     pass
 
     def _tokenize(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:
-        encoded = self._tokenizer(
+        encoded = self.tokenizer(
             [list(words) for words in sentences],
             is_split_into_words=True,
             padding=True,
@@ -171,12 +187,12 @@ class WordInputs:
 
     def _compute(self, sentences: Iterable[Sequence[str]]) -> Iterator[Tensor]:
         with torch.no_grad():
-            for layers in embed_layers(sentences, self.model.elmo, self._tokenizer):
+            for layers in embed_layers(sentences, self.model.elmo, self.tokenizer):
                 yield layers.cpu()
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer and the static vectors' words beside a model."""
-        self._tokenizer.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
         if self._words:
             text = "".join(f"{word}\n" for word in self._words)
             (folder / STATIC_WORDS_NAME).write_text(text, encoding="utf-8", newline="\n")

@@ -43,11 +43,13 @@ def test_the_table_compares_runs_and_makes_each_once(
     assert {path.parent.name for path in times} == {"ner-static-1", "ner-elmo-1"}
     known = json.loads((results / "ner-elmo-1" / "result.json").read_text())
     assert len(known["found"]) == 3
-    assert len(known["mixes"]) == 1
-    first, second = capsys.readouterr().out.strip().split("| task ")[1:]
+    assert len(known["mix"]) == 4  # three layers and gamma
+    first, first_mix, second, second_mix = capsys.readouterr().out.split("| task ")[1:]
+    assert first_mix.strip() == second_mix.strip()
     assert first.strip() == second.strip()
     assert "| ner | f1 |" in first
     assert "90.2 | 92.2 | 21.0 %" in first  # the paper's
+    assert "| ner | 0." in first_mix
 
 
 def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleType) -> None:
@@ -68,3 +70,25 @@ def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleTyp
 
 def test_the_relative_reduction_is_of_the_error(table: ModuleType) -> None:
     assert table.reduce_error(0.8, 0.85) == pytest.approx(0.25)
+
+
+def test_each_document_is_the_test_of_one_fold_and_unseen_in_its_training(
+    table: ModuleType, tmp_path: Path
+) -> None:
+    names = table.DATA["coref"][:3]
+    for part, name in enumerate(names):
+        text = "".join(
+            f"#begin document (d{part}{row})\nd\t0\t0\tIt\t-\n\n#end document\n" for row in range(8)
+        )
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    tested = []
+    for files in table.list_files(tmp_path, tmp_path / "results", "coref"):
+        parts = [
+            {document.name for document in table.TASKS["coref"].read(Path(name))}
+            for name in files[:3]
+        ]
+        assert len(set.union(*parts)) == sum(map(len, parts)) == 24
+        assert min(map(len, parts)) >= 2
+        tested += sorted(parts[2])
+    assert len(tested) == len(set(tested)) == 24

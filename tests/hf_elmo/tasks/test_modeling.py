@@ -94,7 +94,7 @@ def test_layers_from_a_cache_are_those_of_the_bilm(
 ) -> None:
     case = make_case(task_name, elmo_at="both")
     expected = list_scores(case.model(**case.make_batch([0])))
-    tokenizer = case.inputs._tokenizer
+    tokenizer = case.inputs.tokenizer
     case.inputs = WordInputs(case.model, tokenizer, cache=LayerCache(10_000_000))
     batch = case.make_batch([0])
     assert "elmo_layers" in batch
@@ -116,7 +116,7 @@ def test_a_saved_model_is_loaded_as_it_was(
     assert_close(dict(loaded.state_dict()), dict(case.model.state_dict()), rtol=0, atol=0)
     trained = {name for name, weight in case.model.named_parameters() if weight.requires_grad}
     assert {n for n, weight in loaded.named_parameters() if weight.requires_grad} == trained
-    case_inputs = WordInputs(loaded, case.inputs._tokenizer, static_words=["w0", "w1", "w2", "cat"])
+    case_inputs = WordInputs(loaded, case.inputs.tokenizer, static_words=["w0", "w1", "w2", "cat"])
     expected = predict(case.task, case.model, case.inputs, case.examples)
     assert predict(case.task, loaded, case_inputs, case.examples) == expected
 
@@ -164,3 +164,15 @@ def test_missing_ids_are_named(make_case: Callable[..., Any]) -> None:
     del batch["static_ids"]
     with pytest.raises(ValueError, match="This model reads static_ids, and none were given"):
         case.model(**batch)
+
+
+def test_the_paper_s_preset_trains_a_step(task_name: str, make_case: Callable[..., Any]) -> None:
+    case = make_case(task_name, "paper", **STATIC)
+    batch = case.make_batch([0])
+    before = case.model(**batch).loss
+    before.backward()
+    for weight in case.model.parameters():
+        if weight.requires_grad:
+            assert weight.grad is not None
+            weight.data -= 1e-4 * weight.grad
+    assert case.model(**batch).loss < before

@@ -1,0 +1,237 @@
+"""transformers' pipelines over the task models: texts in, places in the texts out."""
+
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from transformers import Pipeline
+
+from .labels import Span
+from .modeling import ElmoTaskModel
+from .readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+from .registry import find_task, make_inputs
+from .squad import Question, split_words
+from .task import predict
+
+
+class Text(NamedTuple):
+    """A text and its words.
+
+    Attributes:
+        text: The text.
+        words: Its words.
+        offsets: First character of each word, and the one after its last.
+    """
+
+    text: str
+    words: list[str]
+    offsets: list[tuple[int, int]]
+
+    def cut(self, start: int, end: int) -> dict[str, Any]:
+        """Tell of some words, the last one included, what they are and where they stand."""
+        first, last = self.offsets[start][0], self.offsets[end][1]
+        return {"word": self.text[first:last], "start": first, "end": last}
+
+    def cut_span(self, span: Span) -> dict[str, Any]:
+        """Tell of a labelled span what it is and where it stands."""
+        return {"entity_group": span.label, **self.cut(span.start, span.end)}
+
+
+def read_text(value: Any) -> Text:
+    """Read a text: a string, which is split, or a list of words, joined by spaces.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(value, str):
+        return Text(value, *split_words(value))
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+        raise TypeError(f"Expected a text or a list of words, got {value!r}.")
+    words, offsets, place = list(value), [], 0
+    for word in words:
+        offsets.append((place, place + len(word)))
+        place += len(word) + 1
+    return Text(" ".join(words), words, offsets)
+
+
+class ElmoTaskPipeline(Pipeline):
+    """What the pipelines of all tasks share. An input is a string or a dictionary.
+
+    Wherever a text is asked for, a list of words will do as well: `{"text": ["A", "cat"]}`.
+    """
+
+    _load_tokenizer: Any = True
+    finds: str = "predict"  # the model's method
+    keys: tuple[str, ...] = ("text",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        model = cast(ElmoTaskModel, self.model).train(False)
+        self.elmo_task = find_task(model.config)
+        self.inputs = make_inputs(model, cast(Any, self.tokenizer))
+
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
+        """Save the model and all that reads words for it."""
+        super().save_pretrained(save_directory, **kwargs)
+        self.inputs.save(Path(save_directory))
+
+    def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], ...]:
+        return {}, {}, options
+
+    def _ensure_tensor_on_device(self, inputs: Any, device: Any) -> Any:
+        return inputs  # no tensors yet: `predict` makes them
+
+    def preprocess(self, input_: Any, **_: Any) -> dict[str, Any]:
+        """Read an input; "examples" are as many as the model is to run on."""
+        given = {"text": input_} if isinstance(input_, str) else input_
+        if not isinstance(given, dict) or not set(self.keys) <= given.keys():
+            raise TypeError(f"Expected a dictionary with {', '.join(self.keys)}, got {input_!r}.")
+        return self.read(given)
+
+    def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Read a dictionary."""
+        raise NotImplementedError
+
+    def _forward(self, input_tensors: dict[str, Any], **_: Any) -> Any:
+        is_batch = isinstance(input_tensors["examples"], list)
+        groups = input_tensors["examples"] if is_batch else [input_tensors["examples"]]
+        found = iter(
+            predict(
+                self.elmo_task,
+                cast(ElmoTaskModel, self.model),
+                self.inputs,
+                [example for group in groups for example in group],
+                find=getattr(self.model, self.finds),
+            )
+        )
+        results = [tuple(next(found) for _ in group) for group in groups]
+        return {**input_tensors, "found": results if is_batch else results[0]}
+
+
+class ElmoNerPipeline(ElmoTaskPipeline):
+    """Find named entities: `pipe("Anna went to Rome.")`."""
+
+    def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Read a text."""
+        text = read_text(given["text"])
+        return {"examples": (TaggedSentence(text.words, []),), "text": text}
+
+    def postprocess(self, model_outputs: Any, **_: Any) -> Any:
+        """List the entities: `entity_group`, `word`, `start`, `end`."""
+        return [model_outputs["text"].cut_span(span) for span in model_outputs["found"][0]]
+
+
+class ElmoSrlPipeline(ElmoTaskPipeline):
+    """Find the roles of predicates: `pipe({"text": "He sold it.", "predicates": [3]})`.
+
+    A predicate is told by its first character; if words are given, by the number of its word.
+    """
+
+    keys = ("text", "predicates")
+
+    def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Read a text and its predicates."""
+        text = read_text(given["text"])
+        places = [start for start, _ in text.offsets]
+        if not isinstance(given["text"], str):
+            places = list(range(len(text.words)))
+        if not set(given["predicates"]) <= set(places):
+            raise ValueError(
+                "Expected predicates as first characters of words, or numbers of given words: some "
+                f"of {places}, got {given['predicates']}."
+            )
+        frames = (Frame(text.words, places.index(place), []) for place in given["predicates"])
+        return {"examples": tuple(frames), "text": text}
+
+    def postprocess(self, model_outputs: Any, **_: Any) -> Any:
+        """List the predicates, each `word`, `start`, `end`, and its `roles`."""
+        text = model_outputs["text"]
+        return [
+            {
+                **text.cut(frame.predicate, frame.predicate),
+                "roles": [text.cut_span(span) for span in found],
+            }
+            for frame, found in zip(model_outputs["examples"], model_outputs["found"], strict=True)
+        ]
+
+
+class ElmoTextClassificationPipeline(ElmoTaskPipeline):
+    """Label texts: `pipe("What a film!")`, or `pipe({"text": ..., "text_pair": ...})` for pairs."""
+
+    finds = "rank"
+
+    def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Read a text, or a pair of which the second may follow from the first."""
+        words = read_text(given["text"]).words
+        if not self.elmo_task.has_texts:
+            return {"examples": (LabelledSentence(words, ""),)}
+        if "text_pair" not in given:
+            raise TypeError(f"Expected a dictionary with text and text_pair, got {given!r}.")
+        return {"examples": (Pair(words, read_text(given["text_pair"]).words, ""),)}
+
+    def postprocess(self, model_outputs: Any, **options: Any) -> Any:
+        """Tell the best `label` and its `score`; a list of `top_k`, None = all, if not of one."""
+        (labels,) = model_outputs["found"]
+        top_k = options.get("top_k", 1)
+        ranked = sorted(labels.items(), key=lambda item: -item[1])
+        results = [{"label": label, "score": score} for label, score in ranked[:top_k]]
+        return results[0] if top_k == 1 else results
+
+
+class ElmoQuestionAnsweringPipeline(ElmoTaskPipeline):
+    """Answer questions: `pipe({"question": "Who sat?", "context": "The cat sat."})`."""
+
+    finds = "rank"
+    keys = ("question", "context")
+
+    def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Read a question and the text where its answer stands."""
+        text, question = read_text(given["context"]), read_text(given["question"])
+        if not text.words or not question.words:
+            raise ValueError(f"Expected a question and a context with words, got {given!r}.")
+        example = Question("", *text, question.words, [], None)
+        return {"examples": (example,), "text": text}
+
+    def postprocess(self, model_outputs: Any, **_: Any) -> Any:
+        """Tell the `answer`, its `start` and `end`, and its `score`."""
+        ((start, end, score),) = model_outputs["found"]
+        cut = model_outputs["text"].cut(start, end)
+        return {"score": score, "start": cut["start"], "end": cut["end"], "answer": cut["word"]}
+
+
+class ElmoCorefPipeline(ElmoTaskPipeline):
+    """Find mentions of the same: `pipe({"sentences": ["Anna came.", "She sat."]})`."""
+
+    keys = ("sentences",)
+
+    def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Read a document's sentences."""
+        texts = [read_text(sentence) for sentence in given["sentences"]]
+        sentences = [text.words for text in texts if text.words]
+        documents = (Document("", sentences, []),) if sentences else ()
+        return {"examples": documents, "texts": texts}
+
+    def postprocess(self, model_outputs: Any, **_: Any) -> Any:
+        """List clusters of mentions, each `word`, its `sentence`, and `start` and `end` in it."""
+        texts = model_outputs["texts"]
+        places = [(row, word) for row, text in enumerate(texts) for word in range(len(text.words))]
+
+        def cut(start: int, end: int) -> dict[str, Any]:
+            (row, first), (_, last) = places[start], places[end]
+            return {**texts[row].cut(first, last), "sentence": row}
+
+        return [
+            [cut(*mention) for mention in cluster]
+            for clusters in model_outputs["found"]
+            for cluster in clusters
+        ]
+
+
+# By the model type of a configuration, which is also what `pipeline` calls the task.
+PIPELINES: dict[str, type[ElmoTaskPipeline]] = {
+    "elmo-ner": ElmoNerPipeline,
+    "elmo-srl": ElmoSrlPipeline,
+    "elmo-sentiment": ElmoTextClassificationPipeline,
+    "elmo-entailment": ElmoTextClassificationPipeline,
+    "elmo-squad": ElmoQuestionAnsweringPipeline,
+    "elmo-coref": ElmoCorefPipeline,
+}
