@@ -4,7 +4,7 @@ Each is computed from the doc's own data, by functions that a pickle can name, s
 in other processes and in docs that were stored.
 """
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from spacy.tokens import Doc, Span, Token
 
@@ -13,10 +13,25 @@ from .architecture import Array
 # Keys of `doc.user_data`, where spaCy itself keeps the values of `doc._.NAME`; its types know of
 # strings alone.
 LAYERS_KEY: Any = ("._.", "elmo_layers", None, None)
+ROLES_KEY: Any = ("._.", "elmo_roles", None, None)
 VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # where doc.tensor is not ours to set
 # Says that `doc.tensor` is ours; its value is the width. It is an attribute of the doc's first
 # character: spaCy carries these along when docs are joined or copied in part, and drops the others.
 TENSOR_KEY: Any = ("._.", "elmo_tensor", 0, None)
+
+
+class Role(NamedTuple):
+    """A role of some words for a predicate.
+
+    Attributes:
+        predicate: The predicate.
+        label: The role, such as `ARG0`.
+        span: The words.
+    """
+
+    predicate: Token
+    label: str
+    span: Span
 
 
 def register_extensions() -> None:
@@ -34,12 +49,29 @@ def register_extensions() -> None:
     _register(Token, "elmo", get_token_vector)
 
 
+def register_roles() -> None:
+    """Add `doc._.srl`; the `elmo_task` component does this.
+
+    Raises:
+        ValueError: If there is another of that name.
+    """
+    _register(Doc, "srl", get_roles)
+
+
+def get_roles(doc: Doc) -> list[Role]:
+    """List the roles that an `elmo_task` component has found; `doc._.srl`."""
+    return [
+        Role(doc[place], label, doc[start:end])
+        for place, label, start, end in doc.user_data.get(ROLES_KEY, ())
+    ]
+
+
 def _register(kind: Any, name: str, getter: Any, setter: Any = None) -> None:
     if not kind.has_extension(name):
         kind.set_extension(name, getter=getter, setter=setter)
     elif not _is_same(kind.get_extension(name)[2], getter):
         raise ValueError(
-            f"Expected {kind.__name__}._.{name} to be free for ELMo's vectors, got one of another "
+            f"Expected {kind.__name__}._.{name} to be free for ELMo, got one of another "
             "program. Give that another name, or remove it first with "
             f"{kind.__name__}.remove_extension({name!r})."
         )

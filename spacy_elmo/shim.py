@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 import srsly
@@ -16,6 +15,8 @@ import torch
 from thinc.api import Optimizer, Shim, get_torch_default_device, torch2xp, xp2torch
 from torch import Tensor
 from torch.nn import Parameter
+
+from .folder_bytes import pack_folder, unpack_folder
 
 if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transformers must not come too
     from hf_elmo import ElmoModel, ElmoTokenizer
@@ -94,7 +95,7 @@ class ElmoShim(Shim):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
         if self.store_weights:
-            with _no_progress_bars():
+            with no_progress_bars():
                 bilm.model.save_pretrained(partial)
                 bilm.tokenizer.save_pretrained(partial)
         else:
@@ -140,7 +141,7 @@ class ElmoShim(Shim):
         _check_is_elmo(name, source, revision)
         options = {} if self.dtype is None else {"dtype": getattr(torch, self.dtype)}
         # A download may show how far it is.
-        with _no_progress_bars() if Path(source).is_dir() else nullcontext():
+        with no_progress_bars() if Path(source).is_dir() else nullcontext():
             model = ElmoModel.from_pretrained(source, revision=revision or "main", **options)
             tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
         try:
@@ -160,18 +161,11 @@ class ElmoShim(Shim):
 
     def to_bytes(self) -> bytes:
         """Put the files that `write` writes into bytes."""
-        with TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "model"
-            self.write(folder)
-            files = {path.name: path.read_bytes() for path in folder.iterdir()}
-        return cast(bytes, srsly.msgpack_dumps(files))
+        return pack_folder(self.write)
 
     def from_bytes(self, data: bytes) -> Self:
         """Read what `to_bytes` has given."""
-        with TemporaryDirectory() as folder:
-            for name, content in srsly.msgpack_loads(data).items():
-                (Path(folder) / Path(name).name).write_bytes(content)
-            self.read(Path(folder))
+        unpack_folder(data, self.read)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,7 +228,7 @@ def _set_values(parameter: Parameter, values: Tensor) -> None:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
     """Keep transformers' bars off a terminal where `spacy train` writes its table."""
     from transformers.utils import logging
 

@@ -1,0 +1,331 @@
+"""The `elmo_task` component: one of the six task models of `hf_elmo.tasks` on docs."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+import torch
+from spacy import util
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from thinc.api import Model, get_torch_default_device
+
+from .architecture import ThincModel, get_shim
+from .extensions import register_roles
+from .folder_bytes import pack_folder, unpack_folder
+from .layer_source import SourceLink
+from .listener import ANY_UPSTREAM, LISTENER_NAME
+from .segments import Segment, find_segments
+from .shim import no_progress_bars
+from .task_results import ANNOTATORS, list_words
+
+if TYPE_CHECKING:  # as in shim.py
+    from torch import Tensor
+
+    from hf_elmo.tasks.modeling import ElmoTaskModel
+    from hf_elmo.tasks.task import Task
+    from hf_elmo.tasks.words import WordInputs
+
+PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
+
+
+class TaskModel(NamedTuple):
+    """A task, its model, and what reads words for it."""
+
+    task: "Task"
+    model: "ElmoTaskModel"
+    inputs: "WordInputs"
+
+
+class Answer(NamedTuple):
+    """An answer to a question.
+
+    Attributes:
+        span: Words of the paragraph.
+        score: Product of the probabilities of its first and of its last word.
+    """
+
+    span: Span
+    score: float
+
+
+@Language.factory(
+    "elmo_task",
+    assigns=["doc.ents", "doc.cats", "doc.spans", "doc._.srl"],
+    default_config={"model": "", "predicate_pos": ["VERB"]},
+)
+class ElmoTask:
+    """Run a model that `python -m hf_elmo train` has made.
+
+    Named entities go to `doc.ents`, sentiment to `doc.cats` (the mean over the doc's sentences),
+    semantic roles to `doc._.srl`, and clusters of coreference to `doc.spans["coref_clusters_1"]`
+    and so on. Entailment and question answering take two docs: see `entail` and `answer`.
+
+    The model reads the doc's sentences where a component before this one has set them, else the
+    whole doc as one sentence. Where an `elmo` component before this one has a biLM of the same
+    weights, its layers are taken, else the model runs its own.
+
+    Args:
+        nlp: The pipeline.
+        name: Name of the component.
+        model: Folder of the trained model, or its name on the Hugging Face Hub.
+        predicate_pos: Parts of speech of which tokens are predicates, for semantic roles, unless
+            `doc.spans["predicates"]` names them.
+    """
+
+    def __init__(self, nlp: Language, name: str, model: str, predicate_pos: list[str]) -> None:
+        self.vocab = nlp.vocab
+        self.name = name
+        self.source_name = model
+        self.predicate_pos = list(predicate_pos)
+        self._loaded: TaskModel | None = None
+        self._mark: Any = None  # of the weights of both biLMs, when they were compared
+        self._is_shared = False
+        self._link_to(SourceLink())
+        register_roles()
+
+    def _link_to(self, link: SourceLink) -> None:
+        """Make what an `elmo` component finds here, and connects to its layers."""
+        attrs = {"upstream": ANY_UPSTREAM, "link": link}
+        self.model: ThincModel = Model(LISTENER_NAME, _refuse_to_run, attrs=attrs)
+
+    def load(self) -> TaskModel:
+        """Return the model, read from where its name says if it is not in memory yet.
+
+        Raises:
+            OSError: If there is no model of that name.
+            ValueError: If what is there is no task model, or no name was given.
+        """
+        if self._loaded is None:
+            if not self.source_name:
+                raise ValueError(
+                    f"Expected a trained model for component {self.name!r}: nlp.add_pipe("
+                    "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
+                )
+            self._read(Path(self.source_name))
+        if self._loaded is None:
+            raise AssertionError("_read sets it")
+        return self._loaded
+
+    def _read(self, folder: Path) -> None:
+        from hf_elmo.tasks import load_task_model
+
+        with no_progress_bars():
+            task, model, inputs = load_task_model(str(folder))
+        cast(torch.nn.Module, model).to(get_torch_default_device())
+        self._loaded = TaskModel(task, model, inputs)
+
+    def initialize(self, get_examples: Any = None, *, nlp: Language | None = None) -> None:
+        """Read the model; it comes trained."""
+        self.load()
+
+    # Docs
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Apply the component to a doc."""
+        self._annotate([doc])
+        return doc
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Apply the component to a stream of docs.
+
+        Args:
+            stream: Any docs.
+            batch_size: Docs that run at once.
+
+        Returns:
+            The docs, in their order.
+        """
+        for docs in util.minibatch(stream, size=batch_size):
+            try:
+                self._annotate(docs)
+            except Exception as error:  # noqa: BLE001 (whatever the pipeline's user decides)
+                self._handle_error(self.name, self, docs, error)
+            yield from docs
+
+    _handle_error: Callable[..., None] = staticmethod(util.raise_error)
+
+    def set_error_handler(self, error_handler: Callable[..., None]) -> None:
+        """Set what `pipe` calls when docs fail; spaCy calls this."""
+        self._handle_error = error_handler
+
+    def _annotate(self, docs: Sequence[Doc]) -> None:
+        task = self.load().task
+        if task.name in PAIRED:
+            return
+        annotator = ANNOTATORS[task.name]
+        placed = [
+            annotator.read(doc, find_segments(doc, "auto", None), self.predicate_pos)
+            for doc in docs
+        ]
+        self._share_layers(docs)
+        found = iter(self._find([x.example for group in placed for x in group], annotator.finds))
+        for doc, group in zip(docs, placed, strict=True):
+            annotator.write(doc, group, [next(found) for _ in group])
+
+    def _find(self, examples: Sequence[Any], finds: str) -> list[Any]:
+        from hf_elmo.tasks.task import predict
+
+        task, model, inputs = self.load()
+        return predict(task, model, inputs, examples, find=getattr(model, finds))
+
+    # Two texts
+
+    def entail(self, pairs: Iterable[tuple[Doc, Doc]]) -> list[dict[str, float]]:
+        """Tell of pairs whether the second text follows from the first.
+
+        Args:
+            pairs: A premise and a hypothesis each; a doc is read as one sentence.
+
+        Returns:
+            Of each pair the labels with their probabilities.
+
+        Raises:
+            ValueError: If the model is of another task, or a doc has no words.
+        """
+        from hf_elmo.tasks.readers import Pair
+
+        self._check_is("entailment")
+        examples = [Pair(_read_words(one), _read_words(other), "") for one, other in pairs]
+        return self._find(examples, "rank")
+
+    def answer(self, pairs: Iterable[tuple[Doc, Doc]]) -> list[Answer]:
+        """Answer questions.
+
+        Args:
+            pairs: A question and the paragraph where its answer stands each; a doc is read as one
+                sentence.
+
+        Returns:
+            The answers, each with its words in the paragraph.
+
+        Raises:
+            ValueError: If the model is of another task, or a doc has no words.
+        """
+        from hf_elmo.tasks.squad import Question
+
+        self._check_is("squad")
+        pairs = list(pairs)
+        examples = [
+            Question("", "", _read_words(text), [], _read_words(question), [], None)
+            for question, text in pairs
+        ]
+        found = self._find(examples, "rank")
+        answers = []
+        for (_, text), (start, end, score) in zip(pairs, found, strict=True):
+            (rows,) = find_segments(text, "doc", None)
+            answers.append(Answer(text[rows[start] : rows[end] + 1], score))
+        return answers
+
+    def _check_is(self, name: str) -> None:
+        task = self.load().task
+        if task.name != name:
+            raise ValueError(f"Expected a model of the task {name}, got one of {task.name}.")
+        self._share_layers([])
+
+    # Layers of an `elmo` component
+
+    def _share_layers(self, docs: Sequence[Doc]) -> None:
+        """Take the layers of docs from an `elmo` component, if its biLM is the model's."""
+        _, model, inputs = self.load()
+        inputs.layers = None
+        source = self.model.attrs["link"].find()
+        if source is None or not docs or not self._is_same(source):
+            return
+        held: dict[tuple[str, ...], Tensor] = {}
+        for doc, (layers, segments) in zip(docs, source.read(docs, is_train=False)[0], strict=True):
+            for rows in segments:
+                held[tuple(list_words(doc, rows))] = torch.as_tensor(
+                    layers[:, rows], device=model.device
+                )
+        inputs.layers = HeldSentences(held)
+
+    def _is_same(self, source: Any) -> bool:
+        """Whether the biLM of an `elmo` component is the model's, number by number."""
+        from hf_elmo.weight_marks import mark_weights
+
+        model, shim = self.load().model, get_shim(source.model)
+        if not model.config.num_mixes or shim.quantization is not None:
+            return False
+        own, other = model.elmo.state_dict(), shim.load().model.state_dict()
+        mark = (id(source), mark_weights(own.values()), mark_weights(other.values()))
+        if mark != self._mark:
+            self._is_shared = own.keys() == other.keys() and all(
+                weight.dtype == other[name].dtype and torch.equal(weight.cpu(), other[name].cpu())
+                for name, weight in own.items()
+            )
+            self._mark = mark
+        return self._is_shared
+
+    # On disk: model/, the folder that training writes
+
+    def _write(self, folder: Path) -> None:
+        _, model, inputs = self.load()
+        with no_progress_bars():
+            model.save_pretrained(folder)
+        inputs.save(folder)
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Write the component to a folder, weights included."""
+        util.to_disk(path, {"model": self._write}, exclude)
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_disk` has written; the name in the configuration is not looked up.
+
+        Raises:
+            OSError: If the folder holds no model.
+        """
+        util.from_disk(path, {"model": self._read}, exclude)
+        return self
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Return the component as bytes, weights included."""
+        return util.to_bytes({"model": lambda: pack_folder(self._write)}, exclude)
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Self:
+        """Read what `to_bytes` has given."""
+        read = {"model": lambda data: unpack_folder(data, self._read)}
+        util.from_bytes(bytes_data, read, exclude)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**vars(self), "model": self.model.attrs["link"], "_mark": None}
+        return {**state, "_loaded": None if self._loaded is None else self.to_bytes()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        link, data = state["model"], state["_loaded"]
+        self.__dict__.update(state, _loaded=None)
+        self._link_to(link)
+        if data is not None:
+            self.from_bytes(data)
+        register_roles()
+
+
+class HeldSentences:
+    """Layers of the sentences at hand; those of others are computed."""
+
+    def __init__(self, layers: dict[tuple[str, ...], "Tensor"]) -> None:
+        self._layers = layers
+
+    def fetch(
+        self,
+        sentences: Sequence[Sequence[str]],
+        compute: Callable[[list[Sequence[str]]], Iterator["Tensor"]],
+    ) -> Iterator["Tensor"]:
+        """Return the layers of sentences, one by one."""
+        missing = [words for words in sentences if tuple(words) not in self._layers]
+        computed = iter(compute(missing)) if missing else iter(())
+        for words in sentences:
+            held = self._layers.get(tuple(words))
+            yield next(computed) if held is None else held
+
+
+def _refuse_to_run(model: ThincModel, docs: Any, is_train: bool) -> Any:
+    raise NotImplementedError("This model is only a link from an 'elmo' component.")
+
+
+def _read_words(doc: Doc) -> list[str]:
+    segments: list[Segment] = find_segments(doc, "doc", None)
+    if not segments:
+        raise ValueError(f"Expected a doc with words, got {doc.text!r}.")
+    return list_words(doc, segments[0])

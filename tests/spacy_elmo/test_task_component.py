@@ -1,0 +1,248 @@
+"""The `elmo_task` component: what it finds, what it shares, what it saves."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spacy
+import torch
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin, Span
+from task_cases import BANK, CAT, save_case
+
+from hf_elmo import ElmoModel
+from hf_elmo.tasks import load_task_model, task
+from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+from hf_elmo.tasks.squad import Question
+
+IN_PIPES = ["ner", "sentiment", "srl", "coref"]
+STATIC = {"static_vocab_size": 5, "static_size": 4}
+AddTask = Callable[..., Any]
+
+
+@pytest.fixture
+def add_task(nlp: Language, tiny_model: ElmoModel, tmp_path: Path) -> AddTask:
+    """Add the component with a tiny model of a task."""
+
+    def add(name: str, **fields: Any) -> Any:
+        save_case(tiny_model, name, tmp_path / name, **{**STATIC, **fields})
+        return nlp.add_pipe("elmo_task", config={"model": str(tmp_path / name)})
+
+    return add
+
+
+def make_doc(nlp: Language, *, has_space: bool = False) -> Doc:
+    """Two sentences, "sat" and "bank" being predicates; perhaps with white space as a token."""
+    words = [*CAT[:3], *([" \n"] if has_space else []), *CAT[3:], *BANK]
+    starts = [False] * len(words)
+    starts[0] = starts[-len(BANK)] = True
+    pos = ["VERB" if word in ("sat", "bank") else "NOUN" for word in words]
+    return Doc(nlp.vocab, words=words, sent_starts=starts, pos=pos)
+
+
+def predict(component: Any, examples: list[Any]) -> list[Any]:
+    """What the saved model finds by itself."""
+    return task.predict(*load_task_model(component.source_name), examples)
+
+
+def tell(doc: Doc) -> tuple[Any, ...]:
+    """All that the component may have set."""
+    ents = [(ent.label_, ent.start, ent.end) for ent in doc.ents]
+    roles = [(r.predicate.i, r.label, r.span.start, r.span.end) for r in doc._.srl]
+    clusters = {name: [(s.start, s.end) for s in group] for name, group in doc.spans.items()}
+    return ents, {name: round(x, 5) for name, x in doc.cats.items()}, roles, clusters
+
+
+def test_entities_are_those_of_the_model(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("ner")
+    sentences = [TaggedSentence(CAT, []), TaggedSentence(BANK, [])]
+    first, second = predict(component, sentences)
+    expected = [(s.label, s.start, s.end + 1) for s in first]
+    expected += [(s.label, s.start + len(CAT), s.end + 1 + len(CAT)) for s in second]
+    doc = component(make_doc(nlp))
+    assert tell(doc)[0] == expected != []
+    assert doc.has_annotation("ENT_IOB")
+
+
+def test_labels_are_the_mean_over_sentences(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("sentiment")
+    _, model, inputs = load_task_model(component.source_name)
+    examples = [LabelledSentence(words, "") for words in (CAT, BANK)]
+    one, other = task.predict(component.load().task, model, inputs, examples, find=model.rank)
+    doc = component(make_doc(nlp))
+    assert doc.cats == pytest.approx({name: (one[name] + other[name]) / 2 for name in one})
+
+
+def test_roles_are_those_of_each_predicate(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("srl")
+    first, second = predict(component, [Frame(CAT, 3, []), Frame(BANK, 1, [])])
+    expected = [(3, s.label, s.start, s.end + 1) for s in first]
+    expected += [(8, s.label, s.start + 7, s.end + 8) for s in second]
+    assert tell(component(make_doc(nlp)))[2] == expected != []
+
+
+def test_predicates_may_be_named(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("srl")
+    doc = Doc(nlp.vocab, words=CAT)
+    with pytest.raises(ValueError, match="Expected a doc of which the predicates are known"):
+        component(doc)
+    doc.spans["predicates"] = [doc[3:4]]
+    (found,) = predict(component, [Frame(CAT, 3, [])])
+    assert [(r.label, r.span.start) for r in component(doc)._.srl] == [
+        (s.label, s.start) for s in found
+    ]
+
+
+def test_clusters_are_those_of_the_document(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("coref")
+    (clusters,) = predict(component, [Document("", [CAT, BANK], [])])
+    doc = component(make_doc(nlp))
+    assert tell(doc)[3] == {
+        f"coref_clusters_{number}": [(start, end + 1) for start, end in cluster]
+        for number, cluster in enumerate(clusters, start=1)
+    }
+    assert len(clusters) > 0
+    assert tell(component(doc)) == tell(doc)
+
+
+def test_pairs_are_labelled(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("entailment")
+    cat, bank = Doc(nlp.vocab, words=CAT), Doc(nlp.vocab, words=[*BANK, " "])
+    nlp.pipe([cat, bank])  # does nothing
+    labels = component.entail([(cat, bank), (bank, cat)])
+    best = predict(component, [Pair(CAT, BANK, ""), Pair(BANK, CAT, "")])
+    assert [max(each, key=each.get) for each in labels] == best
+    with pytest.raises(ValueError, match="Expected a doc with words"):
+        component.entail([(cat, nlp(""))])
+    with pytest.raises(ValueError, match="Expected a model of the task squad, got one of entail"):
+        component.answer([(cat, bank)])
+
+
+def test_questions_are_answered(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("squad")
+    question, text = nlp("Who sat"), Doc(nlp.vocab, words=["\n", *CAT])
+    answer, other = component.answer([(question, text), (nlp("Where"), text)])
+    asked = Question("", "", CAT, [], ["Who", "sat"], [], None)
+    ((start, end),) = predict(component, [asked])
+    assert (answer.span.start, answer.span.end) == (start + 1, end + 2)
+    assert 0 < answer.score < 1
+    assert isinstance(other.span, Span)
+
+
+@pytest.mark.parametrize("name", IN_PIPES)
+def test_white_space_is_no_word(name: str, nlp: Language, add_task: AddTask) -> None:
+    component = add_task(name)
+    plain, spaced = component(make_doc(nlp)), component(make_doc(nlp, has_space=True))
+    assert plain.cats == pytest.approx(spaced.cats)
+    words = [
+        [str(span).replace(" \n ", "") for span in spans]
+        for doc in (plain, spaced)
+        for spans in ([*doc.ents, *(r.span for r in doc._.srl)],)
+    ]
+    assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("name", IN_PIPES)
+def test_streams_are_as_docs_one_by_one(name: str, nlp: Language, add_task: AddTask) -> None:
+    component = add_task(name)
+    docs = [make_doc(nlp), nlp.make_doc(""), make_doc(nlp, has_space=True), nlp.make_doc(" ")]
+    alone = [tell(component(doc.copy())) for doc in docs]
+    assert [tell(doc) for doc in component.pipe(docs, batch_size=3)] == alone
+
+
+@pytest.mark.parametrize("name", IN_PIPES)
+@pytest.mark.parametrize("is_same", [True, False])
+def test_layers_are_shared_if_the_weights_are_the_same(
+    name: str,
+    is_same: bool,
+    nlp: Language,
+    add_task: AddTask,
+    tiny_folder: Path,
+) -> None:
+    component = add_task(name)
+    expected = tell(component(make_doc(nlp)))
+    elmo = nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
+    if not is_same:
+        with torch.no_grad():
+            next(elmo.model.shims[0].load().model.parameters()).add_(1.0)
+    calls: list[int] = []
+    model = component.load().model
+    model.elmo.register_forward_pre_hook(lambda *_: calls.append(1))
+    (doc,) = nlp.pipe([make_doc(nlp)])
+    assert tell(doc) == expected
+    assert bool(calls) != is_same
+
+
+@pytest.mark.parametrize("name", IN_PIPES)
+def test_what_is_saved_finds_the_same(
+    name: str, nlp: Language, add_task: AddTask, tmp_path: Path
+) -> None:
+    component = add_task(name)
+    expected = tell(nlp(make_doc(nlp)))
+    nlp.to_disk(tmp_path / "saved")
+    for path in (tmp_path / name).iterdir():
+        path.unlink()
+    again = spacy.load(tmp_path / "saved")
+    assert tell(again(make_doc(again))) == expected
+    other = spacy.blank("en")
+    copied = other.add_pipe("elmo_task", config={"model": "nowhere"})
+    copied.from_bytes(component.to_bytes())
+    assert tell(other(make_doc(other))) == expected
+    third = pickle.loads(pickle.dumps(again))
+    assert tell(third(make_doc(third))) == expected
+
+
+def test_roles_live_in_stored_docs(nlp: Language, add_task: AddTask) -> None:
+    doc = add_task("srl")(make_doc(nlp))
+    (stored,) = DocBin(docs=[doc], store_user_data=True).get_docs(nlp.vocab)
+    assert tell(stored)[2] == tell(doc)[2] != []
+
+
+def test_a_name_is_needed(nlp: Language) -> None:
+    nlp.add_pipe("elmo_task")
+    with pytest.raises(ValueError, match="Expected a trained model for component 'elmo_task'"):
+        nlp("A cat.")
+
+
+def test_errors_go_to_the_pipelines_handler(nlp: Language, add_task: AddTask) -> None:
+    add_task("srl")
+    seen: list[str] = []
+    nlp.set_error_handler(lambda name, *_: seen.append(name))
+    assert len(list(nlp.pipe(["A cat."]))) == 1
+    assert seen == ["elmo_task"]
+
+
+@pytest.mark.slow
+def test_a_packaged_pipeline_finds_the_same(
+    nlp: Language, add_task: AddTask, tmp_path: Path
+) -> None:
+    add_task("ner")
+    expected = tell(nlp(make_doc(nlp)))
+    nlp.to_disk(tmp_path / "saved")
+    (tmp_path / "packages").mkdir()
+    command = [sys.executable, "-m", "spacy", "package", str(tmp_path / "saved")]
+    command += [str(tmp_path / "packages"), "--name", "tasks", "--build", "wheel"]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("packages/*/dist/*.whl")
+    target = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    code = (
+        "import spacy, sys; nlp = spacy.load('en_tasks')\n"
+        "from spacy.tokens import Doc\n"
+        f"doc = nlp(Doc(nlp.vocab, words={[*CAT, *BANK]}, sent_starts="
+        f"{[row in (0, len(CAT)) for row in range(len(CAT) + len(BANK))]}))\n"
+        "print([(ent.label_, ent.start, ent.end) for ent in doc.ents])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(target), "PATH": ""},
+    )
+    assert result.stdout.strip() == str(expected[0])
