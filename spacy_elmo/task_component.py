@@ -102,18 +102,8 @@ class ElmoTask:
                     f"Expected a trained model for component {self.name!r}: nlp.add_pipe("
                     "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
                 )
-            self._read(Path(self.source_name))
-        if self._loaded is None:
-            raise AssertionError("_read sets it")
+            self._loaded = _load_model(self.source_name)
         return self._loaded
-
-    def _read(self, folder: Path) -> None:
-        from hf_elmo.tasks import load_task_model
-
-        with no_progress_bars():
-            task, model, inputs = load_task_model(str(folder))
-        cast(torch.nn.Module, model).to(get_torch_default_device())
-        self._loaded = TaskModel(task, model, inputs)
 
     def initialize(self, get_examples: Any = None, *, nlp: Language | None = None) -> None:
         """Read the model; it comes trained."""
@@ -221,7 +211,7 @@ class ElmoTask:
         task = self.load().task
         if task.name != name:
             raise ValueError(f"Expected a model of the task {name}, got one of {task.name}.")
-        self._share_layers([])
+        self._share_layers([])  # pairs run the model's own biLM
 
     # Layers of an `elmo` component
 
@@ -258,6 +248,9 @@ class ElmoTask:
         return self._is_shared
 
     # On disk: model/, the folder that training writes
+
+    def _read(self, folder: Path) -> None:
+        self._loaded = _load_model(str(folder))
 
     def _write(self, folder: Path) -> None:
         _, model, inputs = self.load()
@@ -318,6 +311,15 @@ class HeldSentences:
         for words in sentences:
             held = self._layers.get(tuple(words))
             yield next(computed) if held is None else held
+
+
+def _load_model(name: str) -> TaskModel:
+    from hf_elmo.tasks import load_task_model
+
+    with no_progress_bars():
+        task, model, inputs = load_task_model(name)
+    cast(torch.nn.Module, model).to(get_torch_default_device())
+    return TaskModel(task, model, inputs)
 
 
 def _refuse_to_run(model: ThincModel, docs: Any, is_train: bool) -> Any:

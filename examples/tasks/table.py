@@ -119,9 +119,7 @@ def run(
         return json.loads(result.read_text("utf-8"))
     command = [sys.executable, "-m", "hf_elmo", "train", task]
     command += ["--train", files.train, "--dev", files.dev, "--output", str(folder)]
-    command += ["--elmo", SIDES[side], "--seed", str(seed), *options]
-    if any(folder.glob("checkpoint-*")):
-        command.append("--resume")
+    command += ["--elmo", SIDES[side], "--seed", str(seed), "--resume", *options]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         # Threads cost more processor time than they save in models of this size.

@@ -46,13 +46,17 @@ With `pip install spacy-elmo`:
 python -m hf_elmo predict {name} INPUT OUTPUT
 ```
 
-and in Python:
+in Python:
 
 ```python
-from hf_elmo.tasks import {architecture}
+from transformers import pipeline
 
-model = {architecture}.from_pretrained("{name}")
+import hf_elmo.tasks
+
+pipe = pipeline("{model_type}", model="{name}")
 ```
+
+and in spaCy: `nlp.add_pipe("elmo_task", config={{"model": "{name}"}})`.
 
 ## Scores
 
@@ -78,6 +82,7 @@ def make_task_card(config: ElmoTaskConfig, name: str, scores: Mapping[str, float
     return CARD.format(
         metadata=metadata.to_yaml(),
         name=name,
+        model_type=config.model_type,
         architecture=(config.architectures or ["The model"])[0],
         purpose=purpose,
         elmo_at=config.elmo_at,

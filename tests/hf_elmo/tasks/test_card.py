@@ -9,7 +9,7 @@ def test_a_card_names_the_task_for_the_hub() -> None:
     card = make_task_card(config, "my-ner", {"f1": 0.5})
     assert card.startswith("---\n")
     assert "pipeline_tag: token-classification" in card
-    assert 'ElmoForNer.from_pretrained("my-ner")' in card
+    assert 'pipeline("elmo-ner", model="my-ner")' in card
     assert "| f1 | 0.5000 |" in card
 
 

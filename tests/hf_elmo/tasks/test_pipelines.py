@@ -114,6 +114,17 @@ def drop_scores(result: Any) -> Any:
     return result
 
 
+def test_the_code_of_the_card_makes_the_pipeline(
+    task_name: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(saved.parent)
+    code = (saved / "README.md").read_text("utf-8").split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)
+    text = INPUTS[task_name][1]
+    assert names["pipe"](text) == load_pipeline(task_name, saved)(text)
+
+
 def test_a_pipeline_is_saved_with_all_it_reads(task_name: str, saved: Path, tmp_path: Path) -> None:
     pipe = load_pipeline(task_name, saved)
     pipe.save_pretrained(tmp_path / "again")
