@@ -22,6 +22,7 @@ SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]
 
 NUM_CONLLU_COLUMNS = 10
 OPEN_FILES = 8  # files that a shuffled pass reads from at once
+PACKED_BYTES = 4096  # of Zstandard's, which may become ten thousand times as many
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
 
@@ -135,8 +136,37 @@ def _open_zstandard(stream: BinaryIO) -> BinaryIO:
         raise ImportError(
             "Reading .zst files needs the package zstandard: pip install 'spacy-elmo[train]'."
         ) from error
-    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return io.BufferedReader(reader)
+    return io.BufferedReader(_ZstandardReader(stream, zstandard))
+
+
+class _ZstandardReader(io.RawIOBase):
+    """Decompress Zstandard's frames; the package's own reader takes a cut file for a short one."""
+
+    def __init__(self, stream: BinaryIO, zstandard: Any) -> None:
+        self._stream, self._zstandard = stream, zstandard
+        self._frame: Any = None
+        self._packed, self._unpacked = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unpacked:
+            packed = self._packed or self._stream.read(PACKED_BYTES)
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("the file breaks off.")
+                return 0
+            self._frame = self._frame or self._zstandard.ZstdDecompressor().decompressobj()
+            try:
+                self._unpacked = memoryview(self._frame.decompress(packed))
+            except self._zstandard.ZstdError as error:
+                raise zlib.error(str(error)) from error
+            self._packed = self._frame.unused_data
+            self._frame = None if self._frame.eof else self._frame
+        size = min(len(buffer), len(self._unpacked))
+        buffer[:size], self._unpacked = self._unpacked[:size], self._unpacked[size:]
+        return size
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
@@ -156,7 +186,9 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
             f"{number}, column {error.start + 1}. Convert the text first, as with iconv -f latin1 "
             "-t utf-8."
         ) from error
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the content's
+            raise
         raise ValueError(
             f"Expected a whole compressed file, but {name} is damaged after line {number}: {error}"
         ) from error

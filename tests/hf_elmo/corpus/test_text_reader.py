@@ -180,22 +180,38 @@ def test_malformed_text_is_refused_by_its_line(
         list(read(lines, input_format))
 
 
+def compress_with_zstandard(data: bytes) -> bytes:
+    return pytest.importorskip("zstandard").ZstdCompressor(write_checksum=True).compress(data)
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
 @pytest.mark.parametrize(
-    ("suffix", "compress"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
+    ("suffix", "compress"),
+    [
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".zst", compress_with_zstandard),
+    ],
 )
-def test_a_compressed_file_that_breaks_off_is_named(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+def test_a_compressed_file_that_is_damaged_is_named(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], is_cut: bool
 ) -> None:
-    (tmp_path / f"a{suffix}").write_bytes(compress(b"Ein Satz .\n" * 1000)[:-20])
+    data = compress(b"".join(b"Satz %d .\n" % number for number in range(1000)))
+    middle = len(data) // 2
+    data = data[:-20] if is_cut else data[:middle] + bytes(9) + data[middle + 9 :]
+    (tmp_path / f"a{suffix}").write_bytes(data)
     with pytest.raises(ValueError, match=rf"a\{suffix} is damaged after line"):
         list(read_files([tmp_path / f"a{suffix}"])(None))
 
 
 def test_several_zstandard_frames_are_one_text(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
-    (tmp_path / "a.zst").write_bytes(zstandard.compress(b"one\n") + zstandard.compress(b"two\n"))
+    texts = [b"one\n", b"", b"two\n", b"three\n" * 50_000]
+    (tmp_path / "a.zst").write_bytes(b"".join(map(zstandard.compress, texts)))
 
-    assert list(read_files([tmp_path / "a.zst"])(None)) == [["one"], ["two"]]
+    words = [["one"], ["two"], *[["three"]] * 50_000]
+    assert list(read_files([tmp_path / "a.zst"])(None)) == words
 
 
 def read(lines: list[bytes], input_format: Any, pipeline: str = "en") -> Iterator[list[str]]:
