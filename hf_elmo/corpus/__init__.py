@@ -1,1 +1,5 @@
 """Many sentences in, vectors out."""
+
+from .sentence_embedder import SentenceEmbedder
+
+__all__ = ["SentenceEmbedder"]

@@ -3,25 +3,30 @@
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, cast
+from typing import Annotated, Literal, cast
 
-import torch
 import typer
 from torch import distributed
 
-from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
-from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .embed_files import embed_file
 from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
-from .parts import OutputDtype, Settings
+from .engines import embed_in_processes, embed_in_ray
+from .parts import Engine, find_folder
+from .rows import Rows
+from .sentence_embedder import SentenceEmbedder
+from .settings import OutputDtype, Settings
 from .text_reader import InputFormat
 from .writers import OutputFormat
 
+EngineName = Literal["local", "ray"]
 InputFormatOption = Annotated[
     InputFormat,
     typer.Option(help="Tokenised sentences, a line each; raw text for spaCy; or CoNLL-U."),
@@ -32,7 +37,12 @@ PipelineOption = Annotated[str, typer.Option(help="spaCy language or pipeline fo
 @report_errors
 def embed(
     source: Annotated[
-        str, typer.Argument(metavar="INPUT", help="A text file, .gz .xz .bz2 .zst too; - = stdin.")
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A text file, .gz .xz .bz2 .zst too, or .parquet; a pattern such as 'text/*.gz'; "
+            "an address such as s3://bucket/text.parquet; - = stdin.",
+        ),
     ],
     output: Annotated[
         Path, typer.Argument(metavar="OUTPUT", help="What to write; its suffix tells the format.")
@@ -40,6 +50,12 @@ def embed(
     model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
+    text_column: Annotated[
+        str, typer.Option(help="Column of a parquet file: words, or lists of them.")
+    ] = "text",
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of a parquet file that names the sentences.")
+    ] = None,
     output_format: Annotated[
         OutputFormat | None, typer.Option(help="How to write it, if no suffix tells it.")
     ] = None,
@@ -60,14 +76,28 @@ def embed(
     max_batch_tokens: Annotated[
         int, typer.Option(help="Words that run at once; more take more memory.", min=1)
     ] = MAX_BATCH_TOKENS,
+    shard: Annotated[
+        str, typer.Option(help="2/3 = the second of three shares, in an output of its own.")
+    ] = "1/1",
+    engine: Annotated[
+        EngineName, typer.Option(help="Who runs the workers: this machine, or Ray.")
+    ] = "local",
+    workers: Annotated[int, typer.Option(help="Processes that compute.", min=1)] = 1,
+    cpus_per_worker: Annotated[
+        int | None, typer.Option(help="Threads of a worker; else they share the cores.", min=1)
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, or auto; else one on this machine.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
 ) -> None:
-    """Write the vectors of each sentence of a text.
+    """Write the vectors of each sentence of a corpus.
 
     \b
     python -m hf_elmo embed sentences.txt vectors.h5
     python -m hf_elmo embed corpus.conllu vectors.npz --input-format conllu --layers top
     zcat book.txt.gz | python -m hf_elmo embed - book.h5 --input-format raw --pooling mean
+    python -m hf_elmo embed 'corpus/*.parquet' vectors.parquet --id-column id --workers 8
     torchrun --nproc-per-node 4 -m hf_elmo embed big.txt vectors.safetensors
 
     A sentence's key is its number: of its line, from 0, empty lines included, where each line is a
@@ -77,78 +107,130 @@ def embed(
     \b
     .h5            one HDF5 file in the layout of AllenNLP's `elmo` command
     .npz           one NumPy file
+    .parquet       one parquet file: ids, and lists of numbers
     .safetensors   a folder of files, and index.json: which sentence is in which
     .spacy         a folder of DocBin files, vectors in doc.user_data
 
     Interrupted, it goes on where it was when you run the same command again: until the output is
-    complete, the vectors are in OUTPUT.partial. Under torchrun the processes share the work.
+    complete, the vectors are in OUTPUT.partial. Under torchrun the processes share the work. With
+    --shard 2/3, the output of vectors.h5 is vectors-00002-of-00003.h5.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     settings = Settings(
         model=model,
         input_format=input_format,
         pipeline=pipeline,
+        text_column=text_column,
+        id_column=id_column,
         layers=int(layers) if layers.lstrip("-").isdigit() else cast(Layers, layers),
         pooling=pooling,
         dtype=output_dtype,
         max_batch_tokens=max_batch_tokens,
+        shard=shard,
     )
-    is_shared = int(os.environ.get("WORLD_SIZE", "1")) > 1  # torchrun's
-    if is_shared:
-        distributed.init_process_group("gloo", timeout=timedelta(days=7))
-    bilm = _load(ElmoModel, model, dtype=getattr(torch, dtype)).to(_find_device(device))
-    try:
+    embedder = SentenceEmbedder(
+        model,
+        layers=settings.layers,
+        pooling=pooling,
+        output_dtype=output_dtype,
+        dtype=dtype,
+        quantization=quantization,
+        device=device,
+        max_batch_tokens=max_batch_tokens,
+        threads=cpus_per_worker or _share_cores(engine, workers),
+    )
+    output = _name_shard(output, settings)
+    with _join_torchrun() as num_ranks, _explain_full_disks():
+        _check_engine(source, output, engine, workers, address, num_ranks)
         embed_file(
-            _open_source(source, is_shared),
+            sys.stdin.buffer if source == "-" else source,
             output,
-            bilm.quantize(quantization),
-            _load(ElmoTokenizer, model),
+            *embedder.load(),
             settings,
             output_format=output_format,
             overwrite=overwrite,
             progress=sys.stderr.isatty(),
+            engine=_make_engine(engine, embedder, source, output, settings, workers, address),
         )
+    typer.echo(f"Wrote {output}.", err=True)
+
+
+def _share_cores(engine: EngineName, workers: int) -> int | None:
+    """Return the threads of a worker; None = as PyTorch would have it."""
+    if engine == "ray":
+        return 1
+    return max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
+
+
+def _name_shard(output: Path, settings: Settings) -> Path:
+    """Give each shard an output of its own."""
+    if settings.num_shards == 1:
+        return output
+    share = f"{settings.shard_number:05d}-of-{settings.num_shards:05d}"
+    return output.with_name(f"{output.stem}-{share}{output.suffix}")
+
+
+@contextmanager
+def _join_torchrun() -> Iterator[int]:
+    """Join the processes that torchrun started, if it did; yield how many they are."""
+    num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if num_ranks > 1:
+        distributed.init_process_group("gloo", timeout=timedelta(days=7))
+    yield num_ranks
+    if num_ranks > 1:
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _explain_full_disks() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise OSError(
             f"{error}. What is complete is kept: make room, run the same again."
         ) from error
-    if is_shared:
-        distributed.destroy_process_group()
-    typer.echo(f"Wrote {output}.", err=True)
 
 
-def _open_source(source: str, is_shared: bool) -> Path | BinaryIO:
-    if source != "-":
-        return Path(source)
-    if is_shared:
+def _check_engine(
+    source: str, output: Path, engine: EngineName, workers: int, address: str | None, num_ranks: int
+) -> None:
+    if source == "-" and (num_ranks > 1 or engine == "ray"):
         raise ValueError("Several processes cannot share stdin; write the text to a file first.")
-    return sys.stdin.buffer
-
-
-def _load(kind: type[Any], name: str, **options: Any) -> Any:
-    if Path(name).is_file():
+    if num_ranks > 1 and (workers > 1 or engine == "ray"):
         raise ValueError(
-            f"Expected a model's folder or name, got the file {name}. If it is an old checkpoint, "
-            f"convert it first: elmo-convert {name} my-elmo"
+            "Expected one worker under torchrun, whose processes share the work: leave out "
+            "--workers and --engine."
         )
-    try:
-        return kind.from_pretrained(resolve_name(name), **options)
-    except OSError as error:
+    if address is not None and engine != "ray":
+        raise ValueError(f"Expected --engine ray with --address, got {engine}.")
+    if ":/" in str(output):
         raise ValueError(
-            f"Could not load {name!r}, which may be a folder, a name on the Hugging Face Hub or "
-            f"{BUNDLED_NAME!r}: {error}"
-        ) from error
+            f"Expected an output on this machine, got the address {output}. Copy it there when it "
+            "is complete."
+        )
 
 
-def _find_device(name: str | None) -> torch.device:
-    if name is not None:
-        try:
-            return torch.empty(0, device=name).device
-        except (RuntimeError, AssertionError) as error:  # the latter where torch has no CUDA
-            raise ValueError(
-                f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
-            ) from error
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+def _make_engine(
+    name: EngineName,
+    embedder: SentenceEmbedder,
+    source: str,
+    output: Path,
+    settings: Settings,
+    workers: int,
+    address: str | None,
+) -> Engine | None:
+    """Make what computes the vectors; None = this process."""
+    if name == "ray":
+        return partial(
+            embed_in_ray,
+            embedder=embedder,
+            rows=Rows(source, settings),
+            folder=find_folder(output),
+            num_workers=workers,
+            cpus_per_worker=embedder.threads or 1,
+            address=address,
+        )
+    return (
+        partial(embed_in_processes, embedder=embedder, num_workers=workers) if workers > 1 else None
+    )

@@ -1,10 +1,8 @@
-"""Vectors of whole files: text, raw text or CoNLL-U in; HDF5, npz, safetensors or DocBin out."""
+"""Vectors of whole files: text, CoNLL-U or parquet in; HDF5, npz, parquet or the like out."""
 
-import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -14,13 +12,23 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.output_lock import LOCK, lock_output
 
-from .parts import PARTS, Settings, describe_run, open_folder, replace, write_parts
-from .text_reader import decompress, read_sentences
+from .parts import (
+    PARTS,
+    Engine,
+    describe_run,
+    embed_blocks,
+    find_folder,
+    open_folder,
+    replace,
+    write_parts,
+)
+from .rows import Rows
+from .settings import Settings
 from .writers import SUFFIXES, WRITERS, OutputFormat
 
 
 def embed_file(
-    source: Path | BinaryIO,
+    source: str | Path | BinaryIO,
     output: Path,
     model: ElmoPreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -29,8 +37,9 @@ def embed_file(
     output_format: str | None = None,
     overwrite: bool = False,
     progress: bool = False,
+    engine: Engine | None = None,
 ) -> None:
-    """Write the vectors of each sentence of a file.
+    """Write the vectors of each sentence of a corpus.
 
     The sentences are computed in parts, each a file that is complete as soon as it is there, in the
     folder `OUTPUT.partial`. The same call after an interruption goes on behind the last of them.
@@ -38,14 +47,15 @@ def embed_file(
     one output of them.
 
     Args:
-        source: The text: a file, compressed if its suffix says so, or a binary stream.
-        output: File (HDF5, npz) or folder (safetensors, spaCy) to write.
+        source: The corpus, as for `Rows`: files, compressed if their suffix says so, or a stream.
+        output: File (HDF5, npz, parquet) or folder (safetensors, spaCy) to write.
         model: The biLM, or a model that holds one, in evaluation mode.
         tokenizer: Its tokenizer.
         settings: What to write.
         output_format: How to write it; None = by the output's suffix.
         overwrite: Whether an output that is there already is replaced.
         progress: Whether a progress bar is shown.
+        engine: Who computes, with the same model and settings; None = this process.
 
     Raises:
         ValueError: If the input is malformed or empty, or an argument is, or the folder
@@ -54,37 +64,37 @@ def embed_file(
         BlockingIOError: If another process is writing the output.
         OSError: If a file cannot be read or written. What is complete is kept.
     """
-    write = WRITERS[find_format(output, output_format)]
-    folder = output.with_name(output.name + ".partial")
+    kind = find_format(output, output_format)
+    if settings.id_column is not None and kind != "parquet":
+        raise ValueError(
+            f"Expected a parquet output, which holds ids, with an id column, got {kind}."
+        )
+    folder = find_folder(output)
     receipt = output.with_name(output.name + ".finished")
-    digest = hashlib.sha256()
-    lock = output.with_name(f".{output.name}{LOCK}")
-    with (
-        lock_output(output, lock),
-        source.open("rb") if isinstance(source, Path) else nullcontext(source) as stream,
-    ):
-        sentences = _digest(_read(stream, source, settings), digest)
+    with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
+        rows = Rows(source, settings)
         run = describe_run(settings, model)
+        engine = engine or partial(
+            embed_blocks, model=model, tokenizer=tokenizer, settings=settings
+        )
         rank, num_ranks = _wait_for_all()
         if output.exists() and not overwrite:
-            _check_finished(output, folder, receipt, run, sentences, digest)
+            _check_finished(output, folder, receipt, run, rows)
         else:
             if rank == 0:
                 receipt.unlink(missing_ok=True)
                 open_folder(folder, run)
             _wait_for_all()
             try:
-                parts = write_parts(
-                    sentences, stream, folder, model, tokenizer, settings, progress, rank, num_ranks
-                )
+                parts = write_parts(rows, folder, engine, model.config, progress, rank, num_ranks)
             finally:
                 if rank == 0 and not any(folder.glob(PARTS)):
                     shutil.rmtree(folder)
             _wait_for_all()
             if rank == 0:
                 _delete(folder / "output")  # of an interrupted run
-                write(parts, folder / "output")
-                _write_receipt(receipt, run, digest)
+                WRITERS[kind](parts, folder / "output")
+                _write_receipt(receipt, run, rows)
                 if output.is_dir():
                     shutil.rmtree(output)
                 (folder / "output").replace(output)
@@ -95,26 +105,14 @@ def embed_file(
         _wait_for_all()
 
 
-def _write_receipt(receipt: Path, run: dict[str, Any], digest: "hashlib._Hash") -> None:
+def _write_receipt(receipt: Path, run: dict[str, Any], rows: Rows) -> None:
     """Note what an output was made of, from before it is in its place until all is tidied up."""
     with replace(receipt) as temporary:
-        temporary.write_text(json.dumps(run | {"sentences": digest.hexdigest()}))
-
-
-def _digest(sentences: Iterable[list[str]], digest: "hashlib._Hash") -> Iterator[list[str]]:
-    """Yield sentences, and note what they are."""
-    for words in sentences:
-        digest.update(json.dumps(words).encode())
-        yield words
+        temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
 
 
 def _check_finished(
-    output: Path,
-    folder: Path,
-    receipt: Path,
-    run: dict[str, Any],
-    sentences: Iterator[list[str]],
-    digest: "hashlib._Hash",
+    output: Path, folder: Path, receipt: Path, run: dict[str, Any], rows: Rows
 ) -> None:
     """Check that an output was made by the same run, killed while it tidied up.
 
@@ -123,9 +121,9 @@ def _check_finished(
     """
     is_finished = receipt.exists() and not (folder / "output").exists()
     if is_finished:
-        for _ in sentences:
+        for _ in rows:
             pass
-        is_finished = json.loads(receipt.read_text()) == run | {"sentences": digest.hexdigest()}
+        is_finished = json.loads(receipt.read_text()) == run | {"rows": rows.digest.hexdigest()}
     if not is_finished:
         raise FileExistsError(f"{output} is there already: use another name, or pass --overwrite.")
 
@@ -136,12 +134,6 @@ def _wait_for_all() -> tuple[int, int]:
         return 0, 1
     distributed.barrier()
     return distributed.get_rank(), distributed.get_world_size()
-
-
-def _read(stream: BinaryIO, source: Path | BinaryIO, settings: Settings) -> Iterator[list[str]]:
-    name = str(source) if isinstance(source, Path) else "the input"
-    stream = decompress(stream, name)
-    return read_sentences(stream, settings.input_format, settings.pipeline, name)
 
 
 def find_format(output: Path, output_format: str | None) -> OutputFormat:

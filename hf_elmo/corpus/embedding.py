@@ -5,8 +5,8 @@ The length of a window is decided here, in `_Runner._cut`: as many time steps as
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from hf_elmo.scalar_mix import mix_layers
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]
+Sentence = TypeVar("Sentence", bound=Sequence[Any])
 
 MAX_BATCH_TOKENS = 2048  # time steps that the biLM runs at once
 LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
@@ -411,13 +412,13 @@ class _Runner:
 
 
 def group_sentences(
-    sentences: Iterable[Sequence[str]], look_ahead: int
-) -> Iterator[list[Sequence[str]]]:
+    sentences: Iterable[Sentence], look_ahead: int, count: Callable[[Sentence], int] = len
+) -> Iterator[list[Sentence]]:
     """Gather sentences of at most `look_ahead` words together; a longer one is a group alone."""
-    group: list[Sequence[str]] = []
+    group: list[Sentence] = []
     num_words = 0
     for words in sentences:
-        size = len(words) + NUM_BOUNDARIES
+        size = count(words) + NUM_BOUNDARIES
         if group and num_words + size > look_ahead:
             yield group
             group, num_words = [], 0

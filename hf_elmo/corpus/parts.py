@@ -3,59 +3,38 @@
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from itertools import zip_longest
+from dataclasses import asdict
+from itertools import count, repeat, zip_longest
 from math import prod
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, BinaryIO, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
+from uuid import uuid4
 
 import torch
 from safetensors import safe_open
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.safetensors_header import make_header
 
-from .embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed_pieces, group_sentences
-from .text_reader import InputFormat
+from .embedding import Piece, embed_pieces
+from .rows import PART_BATCHES, Row, Rows, cut_blocks
+from .settings import Settings
 
-OutputDtype: TypeAlias = Literal["float32", "float16"]
-
+PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
-PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
+IDS_KEY = "ids"  # tensor of a part: the ids of its sentences, the same way
 QUOTED_CHARACTERS = 60  # of a sentence, in an error
 LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides the contents of an output: an interrupted run goes on with the same only.
-
-    Attributes:
-        model: Name of the model.
-        input_format: `"text"`: one tokenised sentence a line, words between white space;
-            `"raw"`: text for spaCy to cut; `"conllu"`: CoNLL-U.
-        pipeline: spaCy language or pipeline that cuts raw text.
-        layers: As for `embed_pieces`.
-        pooling: As for `embed_pieces`.
-        dtype: Of the vectors in the output.
-        max_batch_tokens: As for `embed_pieces`.
-    """
-
-    model: str = ""
-    input_format: InputFormat = "text"
-    pipeline: str = "en"
-    layers: Layers = "all"
-    pooling: Pooling = "none"
-    dtype: OutputDtype = "float32"
-    max_batch_tokens: int = MAX_BATCH_TOKENS
 
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel) -> dict[str, Any]:
@@ -65,6 +44,11 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel) -> dict[str, An
         "quantization": cast(ElmoModel, model.base_model).quantization,
         "weights": _sum_weights(model),
     }
+
+
+def find_folder(output: Path) -> Path:
+    """Return the folder of an output's parts."""
+    return output.with_name(output.name + ".partial")
 
 
 def open_folder(folder: Path, run: dict[str, Any]) -> None:
@@ -104,7 +88,8 @@ def _sum_weights(model: ElmoPreTrainedModel) -> int:
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path; put what was written there in the place of `path`, or nothing."""
-    temporary = path.with_name(path.name + ".temporary")
+    # Two processes never write one file, if a killed run left one that is still at work.
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
     try:
         yield temporary
         temporary.replace(path)
@@ -112,93 +97,110 @@ def replace(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_parts(
-    sentences: Iterable[Sequence[str]],
-    stream: BinaryIO,
-    folder: Path,
+# Computes the vectors of blocks of rows; yields those of each, in their order, in pieces.
+Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
+
+
+def embed_blocks(
+    blocks: Iterable[list[Row]],
     model: ElmoPreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     settings: Settings,
+) -> Iterator[Iterator[Piece]]:
+    """Compute the vectors of blocks of rows in this process: huge sentences are never whole."""
+    for block in blocks:
+        yield embed_pieces(
+            [row.words for row in block],
+            model,
+            tokenizer,
+            layers=settings.layers,
+            pooling=settings.pooling,
+            max_batch_tokens=settings.max_batch_tokens,
+            look_ahead=PART_BATCHES * settings.max_batch_tokens,
+            device="cpu",
+            dtype=getattr(torch, settings.dtype),
+        )
+
+
+def write_parts(
+    rows: Rows,
+    folder: Path,
+    engine: Engine,
+    config: ElmoConfig,
     progress: bool,
     rank: int,
     num_ranks: int,
 ) -> list[Path]:
     """Compute the parts that are this process's and not there yet; return the paths of all."""
     parts: list[Path] = []
-    first = 0
-    with _show_progress(stream, progress and rank == 0) as bar:
-        for block in group_sentences(sentences, PART_BATCHES * settings.max_batch_tokens):
-            part = folder / f"{len(parts):08d}.safetensors"
-            if part.exists():
-                _check_part(part, block, first)
-            elif len(parts) % num_ranks == rank:
-                _write_part(part, block, first, model, tokenizer, settings)
+    waiting: deque[tuple[Path, list[Row]]] = deque()  # the engine is at work on them
+
+    def find_missing(bar: "tqdm[Any]") -> Iterator[list[Row]]:
+        for block in cut_blocks(rows):
+            part = folder / PART_NAME.format(number=len(parts))
+            is_own = len(parts) % num_ranks == rank
             parts.append(part)
-            first += len(block)
-            bar.set_postfix(sentences=first, refresh=False)
-            bar.update(stream.tell() - bar.n if stream.seekable() else sum(map(len, block)))
+            if part.exists():
+                _check_part(part, block)
+            elif is_own:
+                waiting.append((part, block))
+                yield block
+            bar.set_postfix(sentences=block[-1].number + 1, refresh=False)
+            num_words = sum(len(row.words) for row in block)
+            bar.update(num_words if rows.num_bytes is None else rows.position - bar.n)
+
+    unit = "words" if rows.num_bytes is None else "B"
+    is_hidden = not progress or rank > 0
+    with tqdm(total=rows.num_bytes, unit=unit, unit_scale=True, disable=is_hidden) as bar:
+        for pieces in engine(find_missing(bar)):
+            _write_part(*waiting.popleft(), pieces, config, rows.settings)
     if not parts:
-        raise ValueError("The input holds no sentence.")
+        share = "" if rows.settings.num_shards == 1 else f" for shard {rows.settings.shard}"
+        raise ValueError(f"The input holds no sentence{share}.")
     return parts
 
 
-def _show_progress(stream: BinaryIO, is_shown: bool) -> "tqdm[Any]":
-    total = None
-    if stream.seekable():
-        start, total = stream.tell(), stream.seek(0, os.SEEK_END)
-        stream.seek(start)
-    return tqdm(total=total, unit="B", unit_scale=True, disable=not is_shown)
+def find_parts(folder: Path) -> set[int]:
+    """Return the numbers of the parts that are there."""
+    return {int(part.stem) for part in folder.glob(PARTS)}
 
 
-def _check_part(part: Path, block: list[Sequence[str]], first: int) -> None:
-    """Check that an earlier run's part is of these sentences."""
-    for number, (before, now) in enumerate(zip_longest(read_words(part), block), start=first):
+def _check_part(part: Path, block: list[Row]) -> None:
+    """Check that an earlier run's part is of these rows."""
+    for before, now in zip_longest(read_rows(part), block):
         if before != now:
+            number = (before or now).number
             raise ValueError(
                 f"Expected sentence {number} to be {_quote(before)}, as when {part.parent} was "
                 f"begun, got {_quote(now)}. Go on with the same text, or delete the folder."
             )
 
 
-def _quote(words: Sequence[str] | None) -> str:
-    return "none" if words is None else repr(shorten(" ".join(words), QUOTED_CHARACTERS))
-
-
-def read_words(part: Path) -> list[list[str]]:
-    """Read the sentences of a part."""
-    with safe_open(part, "np") as tensors:
-        return json.loads(tensors.get_tensor(SENTENCES_KEY).tobytes())
+def _quote(row: Row | None) -> str:
+    if row is None:
+        return "none"
+    words = repr(shorten(" ".join(row.words), QUOTED_CHARACTERS))
+    return words if row.id is None else f"{words} (id {row.id!r})"
 
 
 def _write_part(
-    part: Path,
-    block: list[Sequence[str]],
-    first: int,
-    model: ElmoPreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    settings: Settings,
+    part: Path, block: list[Row], pieces: Iterable[Piece], config: ElmoConfig, settings: Settings
 ) -> None:
     """Write a safetensors file with a tensor for each sentence, named by its number.
 
     Their shapes are known beforehand, so that it is written piece by piece and none is ever whole.
     """
-    pieces = embed_pieces(
-        block,
-        model,
-        tokenizer,
-        layers=settings.layers,
-        pooling=settings.pooling,
-        max_batch_tokens=settings.max_batch_tokens,
-        look_ahead=PART_BATCHES * settings.max_batch_tokens,
-        device="cpu",
-        dtype=getattr(torch, settings.dtype),
-    )
-    layers = (model.config.num_hidden_layers + 1,) if settings.layers == "all" else ()
-    tokens = [(len(words),) if settings.pooling == "none" else () for words in block]
-    shapes = [(*layers, *length, model.config.hidden_size) for length in tokens]
-    text = json.dumps(block).encode()
-    tensors = {str(number): (settings.dtype, shape) for number, shape in enumerate(shapes, first)}
-    header, (*starts, end) = make_header({**tensors, SENTENCES_KEY: ("uint8", (len(text),))})
+    layers = (config.num_mixed_layers,) if settings.layers == "all" else ()
+    tokens = [(len(row.words),) if settings.pooling == "none" else () for row in block]
+    shapes = [(*layers, *length, config.hidden_size) for length in tokens]
+    texts = {SENTENCES_KEY: json.dumps([row.words for row in block]).encode()}
+    if settings.id_column is not None:
+        texts[IDS_KEY] = json.dumps([row.id for row in block]).encode()
+    tensors = {
+        str(row.number): (settings.dtype, shape) for row, shape in zip(block, shapes, strict=True)
+    }
+    texts_sizes = {key: ("uint8", (len(text),)) for key, text in texts.items()}
+    header, starts = make_header({**tensors, **texts_sizes})
     with replace(part) as temporary, temporary.open("wb") as file:
         file.write(header)
         for piece in pieces:
@@ -206,20 +208,32 @@ def _write_part(
             num_planes = shape[0] if len(shape) == LAYERED else 1  # each contiguous in the file
             array = piece.vectors.contiguous().numpy().reshape(num_planes, -1)
             size = prod(shape) // num_planes
-            for plane, rows in enumerate(array):
+            for plane, vectors in enumerate(array):
                 skipped = plane * size + piece.start * shape[-1]
                 file.seek(starts[piece.sentence] + skipped * array.itemsize)
-                file.write(rows.tobytes())
-        file.seek(end)
-        file.write(text)
+                file.write(vectors.tobytes())
+        for text, start in zip(texts.values(), starts[len(block) :], strict=True):
+            file.seek(start)
+            file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
 
-def read_parts(parts: list[Path]) -> Iterator[tuple[list[str], Any]]:
-    """Read the words of each sentence and its tensor, as a slice that is not loaded yet."""
+def read_rows(part: Path) -> list[Row]:
+    """Read the rows of a part, without their vectors."""
+    with safe_open(part, "np") as tensors:
+        names = set(tensors.keys())
+        first = min(int(name) for name in names - {SENTENCES_KEY, IDS_KEY})
+        words = json.loads(tensors.get_tensor(SENTENCES_KEY).tobytes())
+        ids = (
+            json.loads(tensors.get_tensor(IDS_KEY).tobytes()) if IDS_KEY in names else repeat(None)
+        )
+    return [Row(*row) for row in zip(count(first), words, ids)]
+
+
+def read_parts(parts: list[Path]) -> Iterator[tuple[Row, Any]]:
+    """Read each row and its tensor, as a slice that is not loaded yet."""
     for part in parts:
         with safe_open(part, "np") as tensors:
-            first = min(int(name) for name in set(tensors.keys()) - {SENTENCES_KEY})
-            for number, words in enumerate(read_words(part), start=first):
-                yield words, tensors.get_slice(str(number))
+            for row in read_rows(part):
+                yield row, tensors.get_slice(str(row.number))

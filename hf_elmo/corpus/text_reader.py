@@ -10,10 +10,14 @@ import random
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
+
+import fsspec
+from fsspec.core import has_magic
 
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 # Given a source of chance, yields all sentences of a text in a shuffled order; given None, in the
@@ -39,8 +43,8 @@ def read_files(
     `BUFFER_SIZE` sentences. Sentences without words are skipped.
 
     Args:
-        patterns: Files, or patterns such as `text/*.txt.gz`; `.gz`, `.bz2`, `.xz` and `.zst` are
-            decompressed while they are read.
+        patterns: Files, patterns such as `text/*.txt.gz`, or addresses such as `s3://bucket/*.gz`;
+            `.gz`, `.bz2`, `.xz` and `.zst` are decompressed while they are read.
         input_format: As for `read_sentences`.
         pipeline: As for `read_sentences`.
         has_weights: Whether a pattern may end in a weight, as in `old/*.txt=0.5`: how often a pass
@@ -53,12 +57,12 @@ def read_files(
         FileNotFoundError: If a pattern matches no file.
         ValueError: If a weight is not above 0.
     """
-    weights = dict(chain.from_iterable(_find_files(str(p), has_weights) for p in patterns))
-    shares = [(path, share) for path, weight in weights.items() for share in _split(weight)]
+    weights = dict(chain.from_iterable(_weigh_files(str(p), has_weights) for p in patterns))
+    shares = [(file, share) for file, weight in weights.items() for share in _split(weight)]
 
-    def read_file(path: Path) -> Iterator[Any]:
-        with path.open("rb") as stream:
-            lines = decode_lines(decompress(stream, path.name), str(path))
+    def read_file(file: str) -> Iterator[Any]:
+        with open_file(file) as stream:
+            lines = decode_lines(decompress(stream, file), file)
             if input_format == "text":  # cut into words when its turn has come: less memory
                 yield from (line for line in lines if not line.isspace())
             else:
@@ -66,7 +70,7 @@ def read_files(
 
     def read(rng: random.Random | None) -> Iterator[list[str]]:
         chance = rng or random.Random(0)
-        readers = [partial(_take, partial(read_file, path), s, chance) for path, s in shares]
+        readers = [partial(_take, partial(read_file, file), s, chance) for file, s in shares]
         sentences: Iterator[Any] = chain.from_iterable(reader() for reader in readers)
         if rng is not None:
             sentences = shuffle(_interleave(readers, rng), rng)
@@ -120,6 +124,48 @@ def read_sentences(
         ValueError: If a line is not UTF-8, or not what the format asks for.
     """
     return _cut(decode_lines(stream, name), input_format, pipeline)
+
+
+def find_files(pattern: str) -> list[str]:
+    """Find files by a name, a pattern or an address that the package fsspec knows.
+
+    Raises:
+        FileNotFoundError: If there are none.
+        ValueError: If no file system has such addresses.
+        ImportError: If reading them needs a package that is not installed.
+    """
+    found = _list_files(pattern)
+    if not found:
+        raise FileNotFoundError(f"Expected files to read; none at {pattern}.")
+    return found
+
+
+def _list_files(pattern: str) -> list[str]:
+    if _is_address(pattern):
+        system, path = fsspec.url_to_fs(pattern)
+        names = sorted(system.glob(path)) if has_magic(path) else [path]
+        return [system.unstrip_protocol(name) for name in names if system.isfile(name)]
+    if Path(pattern).is_file():
+        return [pattern]
+    names = sorted(glob.glob(pattern))  # noqa: PTH207 (any folder)
+    return [name for name in names if Path(name).is_file()]
+
+
+def measure_file(name: str) -> int:
+    """Return the bytes of a file, 0 if its server does not tell."""
+    if not _is_address(name):
+        return Path(name).stat().st_size
+    system, path = fsspec.url_to_fs(name)
+    return system.size(path) or 0
+
+
+def open_file(name: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file or an address to be read."""
+    return fsspec.open(name, "rb") if _is_address(name) else Path(name).open("rb")
+
+
+def _is_address(name: str) -> bool:
+    return "://" in name
 
 
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
@@ -245,22 +291,18 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
             yield [token.text for token in sentence if not token.is_space]
 
 
-def _find_files(pattern: str, has_weight: bool) -> list[tuple[Path, float]]:
+def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:
     """Find the files of a pattern, each with the weight behind it."""
-    found = [Path(name) for name in sorted(glob.glob(pattern))]  # noqa: PTH207 (any folder)
-    found = [path for path in found if path.is_file()]
-    if found:
-        return [(path, 1.0) for path in found]
     start, _, end = pattern.rpartition("=")
     try:
         weight = float(end) if has_weight and start else None
     except ValueError:
         weight = None
-    if weight is None:
-        raise FileNotFoundError(f"Expected text files; none at {pattern}.")
+    if weight is None or _list_files(pattern):
+        return [(file, 1.0) for file in find_files(pattern)]
     if not 0 < weight < math.inf:
         raise ValueError(f"Expected a weight above 0 behind {start}=, got {end}.")
-    return [(path, weight) for path, _ in _find_files(start, False)]
+    return [(file, weight) for file in find_files(start)]
 
 
 def _split(weight: float) -> list[float]:

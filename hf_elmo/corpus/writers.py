@@ -1,4 +1,4 @@
-"""Outputs made of parts: HDF5, npz, safetensors or DocBin."""
+"""Outputs made of parts: HDF5, npz, parquet, safetensors or DocBin."""
 
 import errno
 import json
@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import safe_open
 
-from .parts import SETTINGS_NAME, read_parts, read_words
+from .arrow import add_vectors, import_pyarrow, write_tables
+from .parts import SETTINGS_NAME, read_parts, read_rows
 
-OutputFormat: TypeAlias = Literal["hdf5", "npz", "safetensors", "spacy"]
+OutputFormat: TypeAlias = Literal["hdf5", "npz", "parquet", "safetensors", "spacy"]
 
 SUFFIXES: dict[str, OutputFormat] = {
     ".h5": "hdf5",
     ".hdf5": "hdf5",
     ".npz": "npz",
+    ".parquet": "parquet",
     ".safetensors": "safetensors",
     ".spacy": "spacy",
 }
@@ -39,10 +42,10 @@ def write_hdf5(parts: list[Path], output: Path) -> None:
     _check_space(parts, output)
     index = []
     with h5py.File(output, "w") as file:
-        for number, (words, tensor) in enumerate(read_parts(parts)):
-            index.append(f'{json.dumps(" ".join(words))}: "{number}"')
+        for row, tensor in read_parts(parts):
+            index.append(f'{json.dumps(" ".join(row.words))}: "{row.number}"')
             shape = tensor.get_shape()
-            dataset = file.create_dataset(str(number), shape, _find_dtype(tensor))
+            dataset = file.create_dataset(str(row.number), shape, _find_dtype(tensor))
             for place in _cut(shape):
                 dataset[place] = tensor[place]
         dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
@@ -65,9 +68,9 @@ def _check_space(parts: list[Path], output: Path) -> None:
 def write_npz(parts: list[Path], output: Path) -> None:
     """Write an array a sentence, named by its number, to a file for `numpy.load`."""
     with zipfile.ZipFile(output, "w") as archive:
-        for number, (_, tensor) in enumerate(read_parts(parts)):
+        for row, tensor in read_parts(parts):
             shape = tuple(tensor.get_shape())
-            with archive.open(f"{number}.npy", "w", force_zip64=True) as file:
+            with archive.open(f"{row.number}.npy", "w", force_zip64=True) as file:
                 descr = np.lib.format.dtype_to_descr(_find_dtype(tensor))
                 header = {"descr": descr, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
@@ -79,12 +82,9 @@ def write_safetensors(parts: list[Path], output: Path) -> None:
     """Write a folder of the parts themselves and an `index.json`: which sentence is in which."""
     output.mkdir()
     index = {}
-    first = 0
     for part in parts:
         _link(part, output / part.name)
-        numbers = range(first, first + len(read_words(part)))
-        index.update({str(number): part.name for number in numbers})
-        first = numbers.stop
+        index.update({str(row.number): part.name for row in read_rows(part)})
     (output / "index.json").write_text(json.dumps({"weight_map": index}))
 
 
@@ -113,12 +113,36 @@ def write_docbin(parts: list[Path], output: Path) -> None:
     vocab = Vocab()
     for part in parts:
         docs = []
-        for words, tensor in read_parts([part]):
-            vectors = np.empty(tensor.get_shape(), _find_dtype(tensor))
-            for place in _cut(vectors.shape):
-                vectors[place] = tensor[place]
-            docs.append(Doc(vocab, words=words, user_data={("._.", kind, None, None): vectors}))
+        for row, tensor in read_parts([part]):
+            vectors = _load(tensor)
+            docs.append(Doc(vocab, words=row.words, user_data={("._.", kind, None, None): vectors}))
         DocBin(store_user_data=True, docs=docs).to_disk(output / f"{part.stem}.spacy")
+
+
+def write_parquet(parts: list[Path], output: Path) -> None:
+    """Write a parquet file: the id of each sentence, and the numbers of its vectors as a list.
+
+    Without an id column, a sentence's id is its number. How the numbers lie is in the schema's
+    metadata, as `SentenceEmbedder` writes it.
+    """
+    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
+    write_tables((_make_table(part, settings) for part in parts), output)
+
+
+def _make_table(part: Path, settings: dict[str, Any]) -> Any:
+    column = settings["id_column"]
+    rows, arrays = zip(*((row, _load(tensor)) for row, tensor in read_parts([part])), strict=True)
+    ids = [row.number if column is None else row.id for row in rows]
+    layers = len(arrays[0]) if settings["layers"] == "all" else 1
+    table = import_pyarrow().table({column or "id": ids})
+    return add_vectors(table, "vectors", arrays, settings["dtype"], layers, arrays[0].shape[-1])
+
+
+def _load(tensor: Any) -> "npt.NDArray[Any]":
+    vectors = np.empty(tensor.get_shape(), _find_dtype(tensor))
+    for place in _cut(vectors.shape):
+        vectors[place] = tensor[place]
+    return vectors
 
 
 def _find_dtype(tensor: Any) -> "np.dtype[Any]":
@@ -140,6 +164,7 @@ def _cut(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
 WRITERS: dict[OutputFormat, Callable[[list[Path], Path], None]] = {
     "hdf5": write_hdf5,
     "npz": write_npz,
+    "parquet": write_parquet,
     "safetensors": write_safetensors,
     "spacy": write_docbin,
 }

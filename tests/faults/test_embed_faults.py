@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from faulty_run import Fault, run
+from pyarrow import parquet
 from safetensors.numpy import load_file
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
@@ -32,6 +33,8 @@ def read_vectors(path: Path) -> list[np.ndarray]:
     if path.suffix == ".safetensors":
         index = json.loads((path / "index.json").read_text())["weight_map"]
         return [load_file(path / index[str(number)])[str(number)] for number in range(len(index))]
+    if path.suffix == ".parquet":
+        return [np.array(numbers) for numbers in parquet.read_table(path)["vectors"].to_pylist()]
     docs = [
         doc for part in sorted(path.iterdir()) for doc in DocBin().from_disk(part).get_docs(Vocab())
     ]
@@ -50,7 +53,7 @@ def embed(tiny_model: ElmoModel, tmp_path: Path) -> Callable[[Path], Callable[[]
 
 
 @pytest.mark.parametrize("fault", ["kill", "interrupt", "terminate", "full", "read-only"])
-@pytest.mark.parametrize("suffix", [".h5", ".npz", ".safetensors", ".spacy"])
+@pytest.mark.parametrize("suffix", [".h5", ".npz", ".parquet", ".safetensors", ".spacy"])
 def test_the_same_command_finishes_what_failed(
     embed: Callable[[Path], Callable[[], None]], tmp_path: Path, suffix: str, fault: Fault
 ) -> None:

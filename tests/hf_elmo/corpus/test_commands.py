@@ -77,7 +77,13 @@ def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: 
     [
         (["{text}", "x.h5", "--model", "./no-such-folder"], "Could not load './no-such-folder'"),
         (["{text}", "x.h5", "--model", "{text}"], "convert it first: elmo-convert"),
-        (["absent.txt", "x.h5"], "No such file or directory: 'absent.txt'"),
+        (["absent.txt", "x.h5"], "Expected files to read; none at absent.txt"),
+        (["{text}", "x.h5", "--shard", "4/3"], "Expected a shard such as 1/3"),
+        (["{text}", "x.h5", "--id-column", "id"], "Expected a parquet output, which holds ids"),
+        (["{text}", "x.parquet", "--id-column", "id"], "Expected parquet files, which have"),
+        (["{text}", "s3://bucket/x.h5"], "Expected an output on this machine"),
+        (["{text}", "x.h5", "--address", "auto"], "Expected --engine ray with --address"),
+        (["-", "x.h5", "--engine", "ray"], "Several processes cannot share stdin"),
         (["{text}", "x.bin"], "Cannot tell the format of 'x.bin'"),
         (["{text}", "{text}"], "Cannot tell the format"),
         (["{text}", "{text}", "--output-format", "npz"], "is there already: use another name"),
@@ -109,6 +115,22 @@ def test_the_command_says_what_is_wrong(
     assert message in result.output.replace("\n", " ")
     assert not Path("x.h5").exists()
     assert not list(Path().glob("*.partial"))
+
+
+def test_a_shard_has_an_output_of_its_own(model_folder: Path, text: Path) -> None:
+    command = ["embed", str(text), str(text.with_name("x.npz")), "--model", str(model_folder)]
+    result = CliRunner().invoke(app, [*command, "--shard", "1/3"])
+    assert result.exit_code == 0, result.output
+    assert text.with_name("x-00001-of-00003.npz").exists()
+    result = CliRunner().invoke(app, [*command, "--shard", "2/3"])  # all is in the first part
+    assert "The input holds no sentence for shard 2/3" in result.output
+
+
+def test_torchruns_processes_are_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(distributed, "init_process_group", lambda *args, **kwargs: None)
+    result = CliRunner().invoke(app, ["embed", "text.txt", "x.h5", "--workers", "2"])
+    assert "Expected one worker under torchrun" in result.output
 
 
 def test_several_processes_do_not_share_stdin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from safetensors.numpy import load_file
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
@@ -24,9 +26,10 @@ from typer.testing import CliRunner
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 from hf_elmo.corpus import parts, writers
+from hf_elmo.corpus.arrow import iterate_vectors
 from hf_elmo.corpus.embed_files import embed_file
 from hf_elmo.corpus.embedding import embed
-from hf_elmo.corpus.parts import Settings
+from hf_elmo.corpus.settings import Settings
 
 tokenizer = ElmoTokenizer()
 SENTENCES = [
@@ -84,9 +87,18 @@ def read_docbin(path: Path) -> Iterator[np.ndarray]:
             yield vectors
 
 
+def read_parquet(path: Path) -> Iterator[np.ndarray]:
+    table = parquet.read_table(path)
+    assert table["id"].to_pylist() == list(range(len(table)))
+    layout = json.loads(table.schema.metadata[b"hf_elmo"])
+    for numbers in iterate_vectors(table["vectors"]):
+        yield numbers.reshape(layout["layers"], -1, layout["width"])
+
+
 OUTPUTS = {
     "vectors.h5": read_hdf5,
     "vectors.npz": read_npz,
+    "vectors.parquet": read_parquet,
     "vectors.safetensors": read_safetensors,
     "vectors.spacy": read_docbin,
 }
@@ -98,7 +110,9 @@ def check(path: Path, model: ElmoModel, **options: Any) -> None:
     assert len(results) == len(SENTENCES)
     for result, vectors in zip(results, expected, strict=True):
         assert result.dtype == vectors.dtype
-        np.testing.assert_allclose(result, vectors, rtol=0, atol=1e-5)
+        assert path.suffix == ".parquet" or result.shape == vectors.shape
+        # Parquet has an axis of layers always, and of words.
+        np.testing.assert_allclose(result.reshape(vectors.shape), vectors, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -124,6 +138,12 @@ def test_all_layers_are_pooled(tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.h5")
     embed_file(text, output, tiny_model, tokenizer, Settings(pooling="max"))
     check(output, tiny_model, pooling="max")
+
+
+def test_all_layers_are_pooled_in_parquet(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.parquet")
+    embed_file(text, output, tiny_model, tokenizer, Settings(pooling="mean", dtype="float16"))
+    check(output, tiny_model, pooling="mean", dtype="float16")
 
 
 def test_hdf5_is_readable_as_allennlps(tiny_model: ElmoModel, text: Path) -> None:
@@ -174,7 +194,7 @@ def run_in_fork(*targets: Callable[[], None], timeout: float = 60) -> list[int |
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize(
     ("place", "calls", "num_parts"),
-    [("os.fsync", 2, 2), ("Path.replace", 3, 2), ("read_words", 2, 4), ("shutil.rmtree", 0, 4)],
+    [("os.fsync", 2, 2), ("Path.replace", 3, 2), ("read_rows", 2, 4), ("shutil.rmtree", 0, 4)],
 )
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_killed_run_goes_on_without_computing_anything_again(
@@ -308,6 +328,37 @@ def test_two_processes_share_the_work(tiny_model: ElmoModel, text: Path, tmp_pat
 
     assert run_in_fork(lambda: work(0), lambda: work(1)) == [0, 0]
     check(output, tiny_model)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_shard_keeps_the_numbers_of_its_sentences(
+    tiny_model: ElmoModel, text: Path, name: str
+) -> None:
+    output = text.with_name(name)
+    settings = Settings(max_batch_tokens=4, shard="2/3", layers="top")
+    embed_file(text, output, tiny_model, tokenizer, settings)  # the second of four parts
+    if name == "vectors.h5":
+        with h5py.File(output) as file:
+            assert sorted(file) == ["2", "3", "sentence_to_index"]
+    elif name == "vectors.npz":
+        with np.load(output) as arrays:
+            assert arrays.files == ["2", "3"]
+    elif name == "vectors.parquet":
+        assert parquet.read_table(output)["id"].to_pylist() == [2, 3]
+    elif name == "vectors.safetensors":
+        assert list(json.loads((output / "index.json").read_text())["weight_map"]) == ["2", "3"]
+    else:
+        assert [len(vectors) for vectors in read_docbin(output)] == [3, 3]
+
+
+def test_ids_go_into_parquet_only(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    source = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"id": ["x", "y"], "text": ["A bank", ""]}), source)
+    settings = Settings(id_column="id")
+    with pytest.raises(ValueError, match=r"Expected a parquet output, .* got npz"):
+        embed_file(source, tmp_path / "v.npz", tiny_model, tokenizer, settings)
+    embed_file(source, tmp_path / "v.parquet", tiny_model, tokenizer, settings)
+    assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == ["x", "y"]
 
 
 @pytest.mark.slow

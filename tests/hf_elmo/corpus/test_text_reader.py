@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from hf_elmo.corpus import text_reader as text_module
@@ -50,8 +51,22 @@ def test_zstandard_files_are_decompressed_while_read(tmp_path: Path) -> None:
 
 
 def test_a_pattern_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"Expected text files; none at .*missing-\*"):
+    with pytest.raises(FileNotFoundError, match=r"Expected files to read; none at .*missing-\*"):
         read_files([tmp_path / "missing-*"])
+
+
+def test_addresses_are_read_like_files() -> None:
+    for name, content in (("a", b"one\n"), ("b", gzip.compress(b"two\n"))):
+        with fsspec.open(f"memory://reader/{name}.txt{'.gz' * (name == 'b')}", "wb") as file:
+            file.write(content)
+    assert list(read_files(["memory://reader/*"])(None)) == [["one"], ["two"]]
+    weighted = read_files(["memory://reader/a.txt=2"], has_weights=True)
+    assert list(weighted(None)) == [["one"], ["one"]]
+
+
+def test_an_address_of_no_file_system_is_named() -> None:
+    with pytest.raises(ValueError, match="Protocol not known: nonsense"):
+        read_files(["nonsense://a"])
 
 
 def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""All that is done with pyarrow: parquet files in and out, vectors in Arrow columns."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+LAYOUT_KEY = b"hf_elmo"  # of a schema's metadata: JSON with `layers` and `width` of the vectors
+MAX_NUMBERS = 2**31 - 1  # of a list column: its offsets have 32 bits
+
+Array = npt.NDArray[Any]
+
+
+def import_pyarrow() -> ModuleType:
+    """Import pyarrow, with its parquet.
+
+    Raises:
+        ImportError: If it is not installed, with what to do.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(
+            "Parquet and Arrow need the package pyarrow: pip install 'spacy-elmo[scale]'."
+        ) from error
+    return pyarrow
+
+
+def split_words(text: Any) -> list[str]:
+    """Return the words of a cell: a list of them, or words between white space; of null, none."""
+    if text is None:
+        return []
+    if isinstance(text, str):
+        return text.split()
+    return ["" if word is None else word for word in text]
+
+
+def read_parquet(
+    stream: BinaryIO, name: str, text_column: str, id_column: str | None = None
+) -> Iterator[tuple[list[str], int | str | None]]:
+    """Read the words of each row of a parquet file, and its id.
+
+    Args:
+        stream: The file.
+        name: Its name, for errors.
+        text_column: Column of words: lists of them, or words between white space.
+        id_column: Column of integers or strings; None = rows have no ids.
+
+    Returns:
+        An iterator of words and ids.
+
+    Raises:
+        ValueError: If it is no parquet file, or lacks a column, or a column holds something else.
+        ImportError: If pyarrow is not installed.
+    """
+    pyarrow = import_pyarrow()
+    types = pyarrow.types
+    try:
+        file = pyarrow.parquet.ParquetFile(stream)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"Expected a parquet file, but {name} is none: {error}") from error
+    columns = {"text": text_column} | ({} if id_column is None else {"id": id_column})
+    for option, column in columns.items():
+        if column not in file.schema_arrow.names:
+            raise ValueError(
+                f"Expected a column {column!r} in {name}, got {', '.join(file.schema_arrow.names)}."
+                f" Name the right one with --{option}-column."
+            )
+        kind = file.schema_arrow.field(column).type
+        is_text = types.is_string(kind) or types.is_large_string(kind)
+        is_list = types.is_list(kind) or types.is_large_list(kind)
+        if not is_text and not (is_list if option == "text" else types.is_integer(kind)):
+            wanted = "words or lists of words" if option == "text" else "strings or integers"
+            raise ValueError(f"Expected {wanted} in column {column!r} of {name}, got {kind}.")
+    for batch in file.iter_batches(columns=list(columns.values())):
+        texts = batch.column(text_column).to_pylist()
+        ids = [None] * len(batch) if id_column is None else batch.column(id_column).to_pylist()
+        if id_column is not None and None in ids:
+            raise ValueError(f"Expected an id in each row of {name}, got null in {id_column!r}.")
+        yield from zip(map(split_words, texts), ids, strict=True)
+
+
+def is_arrow(batch: Any) -> bool:
+    """Whether something is a record batch or a table of pyarrow."""
+    return type(batch).__module__.partition(".")[0] == "pyarrow" and hasattr(batch, "schema")
+
+
+def add_vectors(
+    batch: Any, column: str, arrays: list[Array], dtype: str, layers: int, width: int
+) -> Any:
+    """Add the vectors of each row to a record batch or a table.
+
+    Args:
+        batch: The record batch or table.
+        column: Name of the new column: of lists of numbers, the arrays row by row.
+        arrays: Vectors of each row, shape `(layers, words, width)`, without the axes that they
+            have not.
+        dtype: Of the numbers.
+        layers: Noted in the schema's metadata, with the width: `np.reshape` needs it.
+        width: See there.
+
+    Returns:
+        A record batch or table with one column more.
+
+    Raises:
+        ValueError: If there are more numbers than an Arrow list column can hold.
+    """
+    pyarrow = import_pyarrow()
+    sizes = [array.size for array in arrays]
+    if sum(sizes) > MAX_NUMBERS:
+        raise ValueError(
+            f"Expected at most {MAX_NUMBERS} numbers in a batch, got {sum(sizes)}. Take fewer "
+            "sentences at once, fewer layers, or pooling."
+        )
+    offsets = pyarrow.array(np.cumsum([0, *sizes]), pyarrow.int32())
+    numbers = np.concatenate([np.empty(0, dtype), *(array.ravel() for array in arrays)])
+    lists = pyarrow.ListArray.from_arrays(offsets, numbers)
+    batch = batch.append_column(column, lists)
+    layout = json.dumps({"layers": layers, "width": width}).encode()
+    return batch.replace_schema_metadata({**(batch.schema.metadata or {}), LAYOUT_KEY: layout})
+
+
+def iterate_vectors(lists: Any) -> Iterator[Array]:
+    """Yield the numbers of each row of a column of vectors, flat, not copied."""
+    for chunk in lists.chunks:
+        numbers = chunk.values.to_numpy()
+        for start, stop in np.lib.stride_tricks.sliding_window_view(chunk.offsets.to_numpy(), 2):
+            yield numbers[start:stop]
+
+
+def write_tables(tables: Iterable[Any], path: Path) -> None:
+    """Write a parquet file, a row group a table."""
+    pyarrow = import_pyarrow()
+    writer = None
+    for table in tables:
+        if writer is None:
+            writer = pyarrow.parquet.ParquetWriter(path, table.schema, use_dictionary=False)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()

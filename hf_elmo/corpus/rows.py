@@ -1,0 +1,116 @@
+"""The rows of a corpus: numbered sentences of text files, parquet files or a stream."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from .arrow import read_parquet
+from .embedding import group_sentences
+from .settings import Settings
+from .text_reader import decompress, find_files, measure_file, open_file, read_sentences
+
+PARQUET_SUFFIX = ".parquet"
+PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
+
+
+class Row(NamedTuple):
+    """A sentence of a corpus.
+
+    Attributes:
+        number: How many sentences are before it.
+        words: Its words.
+        id: Its name in the corpus, or None if it has none but its number.
+    """
+
+    number: int
+    words: list[str]
+    id: int | str | None = None
+
+
+class Rows:
+    """The rows of a corpus, in its order; to be read again, if it is not a stream.
+
+    With an id column and files enough, a shard has only its own files, and numbers them. Else it
+    reads all, since a sentence's number is how many are before it: `shares_files` tells which.
+
+    Attributes:
+        position: How many bytes of the files have been read.
+        num_bytes: How many there are, or None if it is a stream.
+
+    Args:
+        source: A file, a pattern such as `text/*.gz`, an address such as `s3://bucket/*.parquet`,
+            or a binary stream of text.
+        settings: What to read.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If ids are asked of a file that has no columns.
+    """
+
+    digest: "hashlib._Hash"  # of the rows that the last iteration has read
+
+    def __init__(self, source: str | Path | BinaryIO, settings: Settings) -> None:
+        self.settings = settings
+        self.stream = None if isinstance(source, str | Path) else source
+        self.files = find_files(str(source)) if self.stream is None else []
+        self.shares_files = (
+            settings.id_column is not None and len(self.files) >= settings.num_shards > 1
+        )
+        if self.shares_files:
+            self.files = self.files[settings.shard_number - 1 :: settings.num_shards]
+        self.num_bytes = sum(map(measure_file, self.files)) if self.stream is None else None
+        self.position = 0
+        for name in self.files or ["the input"]:
+            if settings.id_column is not None and not name.endswith(PARQUET_SUFFIX):
+                raise ValueError(
+                    f"Expected parquet files, which have columns, with an id column, got {name}."
+                )
+
+    def __iter__(self) -> Iterator[Row]:
+        """Read the rows.
+
+        Raises:
+            ValueError: If a file is not what its name or the settings say.
+            OSError: If it cannot be read.
+        """
+        self.position = 0
+        self.digest = hashlib.sha256()
+        for number, (words, name) in enumerate(self._read()):
+            self.digest.update(json.dumps([words, name]).encode())
+            yield Row(number, words, name)
+
+    def _read(self) -> Iterator[tuple[list[str], int | str | None]]:
+        if self.stream is not None:
+            yield from self._read_text(self.stream, "the input")
+        for file in self.files:
+            start, size = self.position, measure_file(file)
+            read = self._read_parquet if file.endswith(PARQUET_SUFFIX) else self._read_text
+            with open_file(file) as stream:
+                for row in read(stream, file):
+                    self.position = start + min(stream.tell(), size)
+                    yield row
+            self.position = start + size
+
+    def _read_text(self, stream: BinaryIO, file: str) -> Iterator[tuple[list[str], None]]:
+        sentences = read_sentences(
+            decompress(stream, file), self.settings.input_format, self.settings.pipeline, file
+        )
+        return ((words, None) for words in sentences)
+
+    def _read_parquet(
+        self, stream: BinaryIO, file: str
+    ) -> Iterator[tuple[list[str], int | str | None]]:
+        return read_parquet(stream, file, self.settings.text_column, self.settings.id_column)
+
+
+def cut_blocks(rows: Rows) -> Iterator[list[Row]]:
+    """Cut the rows that are this shard's into blocks, each of which makes a part of the output."""
+    settings = rows.settings
+    num_words = PART_BATCHES * settings.max_batch_tokens
+    blocks = group_sentences(rows, num_words, lambda row: len(row.words))
+    if settings.num_shards == 1 or rows.shares_files:
+        return blocks
+    return islice(blocks, settings.shard_number - 1, None, settings.num_shards)

@@ -1,0 +1,178 @@
+"""One picklable callable that adds vectors to a batch: the seam of every engine."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer
+
+from .arrow import Array, add_vectors, is_arrow, split_words
+from .embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed
+from .settings import OutputDtype
+
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class SentenceEmbedder:
+    """Add the vectors of each sentence to a batch.
+
+    It is made for engines that send a function to many processes: pickled, it is its arguments. A
+    process loads the model when it embeds its first batch, once for all embedders with the same
+    arguments, and keeps the vectors of words that it met.
+
+    Attributes:
+        model: A folder or a name on the Hub.
+        layers: As for `embed`.
+        pooling: As for `embed`.
+        output_dtype: Of the vectors.
+        dtype: What the model computes in.
+        quantization: Of the LSTMs' products: `"int8"` or None.
+        device: Such as `"cpu"` or `"cuda"`; None = the best.
+        max_batch_tokens: As for `embed`.
+        threads: Of PyTorch in a process that loads the model; None = as many as it has.
+        text_column: Where a batch has its sentences: lists of words, or words between white space.
+        vectors_column: Where the vectors go.
+    """
+
+    model: str = BUNDLED_NAME
+    _: KW_ONLY
+    layers: Layers = "mix"
+    pooling: Pooling = "none"
+    output_dtype: OutputDtype = "float32"
+    dtype: Dtype = "float32"
+    quantization: Literal["int8"] | None = None
+    device: str | None = None
+    max_batch_tokens: int = MAX_BATCH_TOKENS
+    threads: int | None = None
+    text_column: str = "text"
+    vectors_column: str = "vectors"
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the batch with its vectors.
+
+        Args:
+            batch: A dictionary of columns (arrays or lists), or a record batch or table of pyarrow.
+
+        Returns:
+            The same with one column more. In a dictionary: a list of arrays `(words, width)`, with
+            a first axis of layers if `layers="all"`; pooled, one array of all sentences. In Arrow:
+            lists of their numbers; the schema's metadata has the JSON `{"layers": ..., "width":
+            ...}` under `hf_elmo`, for `np.reshape(numbers, (layers, -1, width))`.
+
+        Raises:
+            TypeError: If the batch is neither.
+            ValueError: If it lacks the text, or an argument is wrong.
+        """
+        if not isinstance(batch, dict) and not is_arrow(batch):
+            raise TypeError(
+                "Expected a dictionary of columns, or a record batch or table of pyarrow, got "
+                f"{type(batch).__name__}."
+            )
+        columns = list(batch) if isinstance(batch, dict) else batch.schema.names
+        if self.text_column not in columns:
+            raise ValueError(
+                f"Expected a column {self.text_column!r} of sentences, got {', '.join(columns)}. "
+                "Name the right one with text_column."
+            )
+        if isinstance(batch, dict):
+            arrays = self.embed(map(split_words, batch[self.text_column]))
+            vectors = np.stack(arrays) if arrays and self.pooling != "none" else arrays
+            return {**batch, self.vectors_column: vectors}
+        arrays = self.embed(map(split_words, batch.column(self.text_column).to_pylist()))
+        config = self.load()[0].config
+        layers = config.num_mixed_layers if self.layers == "all" else 1
+        width = cast(int, config.hidden_size)
+        return add_vectors(batch, self.vectors_column, arrays, self.output_dtype, layers, width)
+
+    def embed(self, sentences: Iterable[Sequence[str]]) -> list[Array]:
+        """Compute the vectors of each sentence, as the function `embed` does."""
+        vectors = embed(
+            sentences,
+            *self.load(),
+            layers=self.layers,
+            pooling=self.pooling,
+            dtype=self.output_dtype,
+            max_batch_tokens=self.max_batch_tokens,
+        )
+        return list(vectors)
+
+    def load(self) -> tuple[ElmoModel, PreTrainedTokenizerBase]:
+        """Load the model and its tokenizer, once a process.
+
+        Raises:
+            ValueError: If there is no such model or device.
+        """
+        return _load_once(self.model, self.dtype, self.quantization, self.device, self.threads)
+
+
+@lru_cache(maxsize=1)
+def _load_once(
+    name: str,
+    dtype: Dtype,
+    quantization: Literal["int8"] | None,
+    device: str | None,
+    threads: int | None,
+) -> tuple[ElmoModel, PreTrainedTokenizerBase]:
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load_model(name, dtype=dtype, quantization=quantization, device=device)
+
+
+def load_model(
+    name: str,
+    *,
+    dtype: Dtype = "float32",
+    quantization: Literal["int8"] | None = None,
+    device: str | None = None,
+) -> tuple[ElmoModel, PreTrainedTokenizerBase]:
+    """Load a model and its tokenizer, ready to embed.
+
+    Args:
+        name: A folder or a name on the Hub.
+        dtype: What the model computes in.
+        quantization: Of the LSTMs' products.
+        device: Where; None = the best.
+
+    Returns:
+        Both.
+
+    Raises:
+        ValueError: If there is no such model or device.
+    """
+    if Path(name).is_file():
+        raise ValueError(
+            f"Expected a model's folder or name, got the file {name}. If it is an old checkpoint, "
+            f"convert it first: elmo-convert {name} my-elmo"
+        )
+    try:
+        model = ElmoModel.from_pretrained(resolve_name(name), dtype=getattr(torch, dtype))
+        tokenizer = ElmoTokenizer.from_pretrained(resolve_name(name))
+    except OSError as error:
+        raise ValueError(
+            f"Could not load {name!r}, which may be a folder, a name on the Hugging Face Hub or "
+            f"{BUNDLED_NAME!r}: {error}"
+        ) from error
+    return model.to(_find_device(device)).quantize(quantization), tokenizer
+
+
+def _find_device(name: str | None) -> torch.device:
+    if name is not None:
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:  # the latter where torch has no CUDA
+            raise ValueError(
+                f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
+            ) from error
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

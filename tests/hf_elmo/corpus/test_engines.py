@@ -1,0 +1,183 @@
+"""Engines: the same corpus by every one of them, killed or not, gives the same vectors."""
+
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.corpus.embedding import embed
+from hf_elmo.corpus.engines import embed_in_processes
+from hf_elmo.corpus.rows import Row
+from hf_elmo.corpus.sentence_embedder import SentenceEmbedder
+
+ROOT = Path(__file__).parents[3]
+TOLERANCE = 1e-5  # float32, whatever a sentence is batched with
+COMMAND = [sys.executable, "-m", "hf_elmo", "embed"]
+TORCHRUN = [
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+    *("-m", "hf_elmo", "embed"),
+]
+SENTENCES = [
+    [f"word{number * place % 97}" for place in range(number % 11)] for number in range(300)
+]
+IDS = [f"row {number}" for number in range(len(SENTENCES))]
+Vectors = dict[str, np.ndarray]
+
+
+@pytest.fixture
+def corpus(tiny_folder: Path) -> Path:
+    """Write a corpus of two files beside the model."""
+    folder = tiny_folder.parent / "corpus"
+    folder.mkdir()
+    for name, part in (("a", slice(0, 200)), ("b", slice(200, None))):
+        table = pa.table({"name": IDS[part], "text": SENTENCES[part]})
+        parquet.write_table(table, folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture
+def expected(tiny_model: ElmoModel) -> Vectors:
+    vectors = embed(SENTENCES, tiny_model, ElmoTokenizer(), layers="mix", pooling="mean")
+    return dict(zip(IDS, vectors, strict=True))
+
+
+def make_arguments(corpus: Path, *arguments: str) -> list[str]:
+    return [
+        *(f"{corpus}/*.parquet", str(corpus.parent / "vectors.parquet"), "--layers", "mix"),
+        *("--pooling", "mean", "--id-column", "name", "--model", str(corpus.parent / "tiny-elmo")),
+        *("--max-batch-tokens", "8", *arguments),  # some 70 parts
+    ]
+
+
+def run(*command: str) -> None:
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def read_vectors(*paths: Path) -> Iterator[tuple[str, np.ndarray]]:
+    for path in paths:
+        table = parquet.read_table(path)
+        vectors = np.array(table["vectors"].to_pylist(), np.float32)
+        yield from zip(table["name"].to_pylist(), vectors, strict=True)
+
+
+def check(expected: Vectors, *paths: Path) -> None:
+    found = list(read_vectors(*paths))
+    assert sorted(name for name, _ in found) == sorted(expected)  # each once
+    for name, vectors in found:
+        np.testing.assert_allclose(vectors, expected[name], rtol=0, atol=TOLERANCE)
+
+
+def test_workers_give_what_one_process_gives(tiny_model: ElmoModel, tiny_folder: Path) -> None:
+    rows = [Row(number, words) for number, words in enumerate(SENTENCES[:30])]
+    blocks = [rows[start : start + 4] for start in range(0, 30, 4)]
+    embedder = SentenceEmbedder(str(tiny_folder), layers="all", threads=1)
+    results = list(map(list, embed_in_processes(blocks, embedder, 2)))
+    assert [len(pieces) for pieces in results] == [len(block) for block in blocks]
+    expected = embed(SENTENCES[:30], tiny_model, ElmoTokenizer(), layers="all")
+    for piece, vectors in zip(itertools.chain(*results), expected, strict=True):
+        np.testing.assert_allclose(piece.vectors, vectors, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--workers", "2"], ["--workers", "3"], ["--engine", "ray", "--workers", "2"]],
+    ids=" ".join,
+)
+def test_every_engine_gives_the_same(corpus: Path, expected: Vectors, arguments: list[str]) -> None:
+    if "ray" in arguments:
+        pytest.importorskip("ray")
+    run(*COMMAND, *make_arguments(corpus, *arguments))
+    check(expected, corpus.parent / "vectors.parquet")
+    assert {path.name for path in corpus.parent.iterdir()} == {
+        "corpus",
+        "tiny-elmo",
+        "vectors.parquet",
+    }
+
+
+@pytest.mark.slow
+def test_torchrun_gives_the_same(corpus: Path, expected: Vectors) -> None:
+    run(*TORCHRUN, *make_arguments(corpus))
+    check(expected, corpus.parent / "vectors.parquet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_shards", [2, 3])  # of two files: with three, all read both
+def test_shards_together_give_the_same(corpus: Path, expected: Vectors, num_shards: int) -> None:
+    names = [f"vectors-0000{n}-of-0000{num_shards}.parquet" for n in range(1, num_shards + 1)]
+    for number in range(1, num_shards + 1):
+        run(*COMMAND, *make_arguments(corpus, "--shard", f"{number}/{num_shards}"))
+    check(expected, *(corpus.parent / name for name in names))
+
+
+@pytest.mark.slow
+def test_spark_gives_the_same(corpus: Path, expected: Vectors) -> None:
+    pytest.importorskip("pyspark")
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
+    output = corpus.parent / "spark.parquet"
+    script = ROOT / "examples" / "corpus" / "spark_embed.py"
+    model = corpus.parent / "tiny-elmo"
+    run(sys.executable, str(script), str(corpus), str(output), "--model", str(model))
+    check(expected, *output.glob("*.parquet"))
+
+
+def find_workers(driver: int) -> list[psutil.Process]:
+    """Find the processes that compute for a command."""
+    found = []
+    for process in psutil.Process(driver).children(recursive=True):
+        if re.search(r"ray::.*MapBatches|spawn_main", " ".join(process.cmdline())):
+            found.append(process)
+    return found
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("whom", ["driver", "worker"])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--shard", "1/1"], ["--workers", "2"], ["--engine", "ray", "--workers", "2"]],
+    ids=" ".join,
+)
+def test_killed_at_random_the_same_command_completes_the_output(
+    corpus: Path, expected: Vectors, arguments: list[str], whom: str
+) -> None:
+    if "ray" in arguments:
+        pytest.importorskip("ray")
+    if whom == "worker" and "--workers" not in arguments:
+        pytest.skip("has no workers")
+    chance = random.Random(f"{arguments} {whom}")
+    command = [*COMMAND, *make_arguments(corpus, *arguments)]
+    partial = corpus.parent / "vectors.parquet.partial"
+    for at in sorted(chance.sample(range(60), 3)):  # parts that are there when it is killed
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
+            while process.poll() is None and len(list(partial.glob("*.safetensors"))) <= at:
+                time.sleep(0.005)
+            if process.poll() is None:
+                workers = find_workers(process.pid) if whom == "worker" else []
+                pid = chance.choice(workers).pid if workers else process.pid
+                os.kill(pid, signal.SIGKILL)
+            process.communicate(timeout=300)
+        if process.returncode == 0:  # Ray has replaced the worker
+            break
+    else:
+        run(*command)
+    check(expected, corpus.parent / "vectors.parquet")
+    assert not partial.exists()

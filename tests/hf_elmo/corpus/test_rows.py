@@ -1,0 +1,91 @@
+"""Rows: numbered sentences from files of any kind, and the shares of them."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from hf_elmo.corpus.rows import Row, Rows, cut_blocks
+from hf_elmo.corpus.settings import Settings
+
+
+def write_parquet(path: Path, **columns: list[Any]) -> None:
+    parquet.write_table(pa.table(columns), path)
+
+
+def test_files_of_a_pattern_are_numbered_on(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n\n")
+    write_parquet(tmp_path / "b.parquet", text=["two words"])
+    rows = Rows(tmp_path / "*", Settings())
+    assert list(rows) == [Row(0, ["one"]), Row(1, []), Row(2, ["two", "words"])]
+
+
+def test_rows_have_the_ids_of_their_column(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "b.parquet", name=["x", "y"], words=[["one"], ["", " "]])
+    rows = Rows(tmp_path / "b.parquet", Settings(text_column="words", id_column="name"))
+    assert list(rows) == [Row(0, ["one"], "x"), Row(1, ["", " "], "y")]
+
+
+def test_addresses_are_read(tmp_path: Path) -> None:
+    with fsspec.open("memory://corpus/a.txt", "wb") as file:
+        file.write(b"in memory\n")
+    (tmp_path / "b.txt").write_text("on disk\n")
+    assert list(Rows("memory://corpus/*.txt", Settings())) == [Row(0, ["in", "memory"])]
+    assert list(Rows(f"file://{tmp_path}/b.txt", Settings())) == [Row(0, ["on", "disk"])]
+
+
+def test_a_stream_is_read() -> None:
+    rows = Rows(io.BytesIO(b"A bank\n"), Settings())
+    assert rows.num_bytes is None
+    assert list(rows) == [Row(0, ["A", "bank"])]
+
+
+def test_the_position_is_what_has_been_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("three\n")
+    rows = Rows(str(tmp_path / "*.txt"), Settings())
+    positions = [rows.position for _ in rows]
+    assert positions == sorted(positions)
+    assert rows.position == rows.num_bytes == 14
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3])
+def test_every_row_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{number} words\n" for number in range(20)))
+    settings = [
+        Settings(shard=f"{n}/{num_shards}", max_batch_tokens=3) for n in range(1, num_shards + 1)
+    ]
+    shares = [
+        [row for block in cut_blocks(Rows(tmp_path / "a.txt", s)) for row in block]
+        for s in settings
+    ]
+    whole = list(Rows(tmp_path / "a.txt", Settings()))
+    assert all(len(share) >= 6 for share in shares)
+    assert sorted(row for share in shares for row in share) == whole
+
+
+def test_shards_with_ids_read_their_own_files_only(tmp_path: Path) -> None:
+    for name in "abc":
+        write_parquet(tmp_path / f"{name}.parquet", id=[name], text=[name])
+    pattern = str(tmp_path / "*.parquet")
+    found = [Rows(pattern, Settings(id_column="id", shard=f"{n}/2")).files for n in (1, 2)]
+    assert [[Path(file).stem for file in files] for files in found] == [["a", "c"], ["b"]]
+    rows = Rows(pattern, Settings(id_column="id", shard="2/2"))
+    assert list(cut_blocks(rows)) == [[Row(0, ["b"], "b")]]
+
+
+def test_ids_need_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    for source in (tmp_path / "a.txt", io.BytesIO()):
+        with pytest.raises(ValueError, match="Expected parquet files"):
+            Rows(source, Settings(id_column="id"))
+
+
+@pytest.mark.parametrize("source", ["absent.txt", "no/*.txt", "memory://absent", "memory://no/*"])
+def test_there_must_be_files(source: str) -> None:
+    with pytest.raises(FileNotFoundError, match="Expected files to read; none at"):
+        Rows(source, Settings())

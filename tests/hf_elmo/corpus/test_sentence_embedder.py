@@ -1,0 +1,101 @@
+"""The callable of every engine: what goes in comes out with its vectors."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.corpus import SentenceEmbedder, sentence_embedder
+from hf_elmo.corpus.embedding import embed
+
+SENTENCES = [["The", "bank", "raised", "its", "rates", "."], [], ["A", "river", "bank"]]
+
+
+def compute(model: ElmoModel, **options: Any) -> list[np.ndarray]:
+    return list(embed(SENTENCES, model, ElmoTokenizer(), **options))
+
+
+@pytest.mark.parametrize("layers", ["mix", "all", "top", 0])
+@pytest.mark.parametrize("output_dtype", ["float32", "float16"])
+def test_a_dictionary_gets_a_list_of_arrays(
+    tiny_model: ElmoModel, tiny_folder: Path, layers: Any, output_dtype: Any
+) -> None:
+    embedder = SentenceEmbedder(str(tiny_folder), layers=layers, output_dtype=output_dtype)
+    batch = {"id": [1, 2, 3], "text": np.array([" ".join(words) for words in SENTENCES])}
+    result = embedder(batch)
+    assert result["id"] == [1, 2, 3]
+    expected = compute(tiny_model, layers=layers, dtype=output_dtype)
+    for vectors, right in zip(result["vectors"], expected, strict=True):
+        assert vectors.dtype == output_dtype
+        np.testing.assert_array_equal(vectors, right)
+    assert "vectors" not in batch
+
+
+def test_pooled_vectors_are_one_array(tiny_model: ElmoModel, tiny_folder: Path) -> None:
+    embedder = SentenceEmbedder(str(tiny_folder), pooling="mean", text_column="words")
+    vectors = embedder({"words": SENTENCES})["vectors"]
+    np.testing.assert_array_equal(vectors, np.stack(compute(tiny_model, pooling="mean")))
+
+
+@pytest.mark.parametrize("make", [pa.table, pa.RecordBatch.from_pydict])
+def test_arrow_gets_lists_with_their_layout(
+    tiny_model: ElmoModel, tiny_folder: Path, make: Any
+) -> None:
+    embedder = SentenceEmbedder(str(tiny_folder), layers="all", vectors_column="elmo")
+    batch = embedder(make({"text": SENTENCES}))
+    assert batch.schema.metadata == {b"hf_elmo": b'{"layers": 3, "width": 16}'}
+    expected = compute(tiny_model, layers="all")
+    for numbers, right in zip(batch.column("elmo").to_pylist(), expected, strict=True):
+        np.testing.assert_array_equal(np.reshape(numbers, (3, -1, 16)), right)
+
+
+@pytest.mark.parametrize("batch", [{"text": []}, pa.table({"text": pa.array([], pa.string())})])
+def test_an_empty_batch_stays_empty(tiny_folder: Path, batch: Any) -> None:
+    assert len(SentenceEmbedder(str(tiny_folder))(batch)["vectors"]) == 0
+
+
+def test_a_model_is_loaded_once_a_process_and_when_it_is_needed(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+    load = sentence_embedder.load_model
+    monkeypatch.setattr(
+        sentence_embedder, "load_model", lambda *a, **k: loaded.append(a) or load(*a, **k)
+    )
+    sentence_embedder._load_once.cache_clear()
+    embedder = SentenceEmbedder(str(tiny_folder))
+    copies = [pickle.loads(pickle.dumps(embedder)) for _ in range(2)]
+    assert loaded == []
+    for copy in (embedder, *copies):
+        copy({"text": ["A bank"]})
+    assert len(loaded) == 1
+    assert len(pickle.dumps(embedder)) < 1000  # the model does not travel
+
+
+def test_threads_are_set_when_the_model_is_loaded(tiny_folder: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        SentenceEmbedder(str(tiny_folder), threads=before + 1)({"text": ["A bank"]})
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        (["A bank"], TypeError, "Expected a dictionary of columns, or .* pyarrow, got list"),
+        ({"id": [1]}, ValueError, "Expected a column 'text' of sentences, got id"),
+        (pa.table({"id": [1]}), ValueError, "Expected a column 'text' of sentences, got id"),
+    ],
+)
+def test_a_batch_that_has_no_text_is_refused(
+    batch: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        SentenceEmbedder()(batch)
