@@ -53,9 +53,20 @@ def _list_checkpoints(folder: Path) -> list[Path]:
 
 
 def list_files(checkpoint: Path, num_processes: int) -> list[str]:
-    """List what a checkpoint of pretraining needs, written by so many processes."""
-    states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
+    """List what a checkpoint of pretraining needs, to go on in so many processes.
+
+    Raises:
+        ValueError: If another number of processes wrote it.
+    """
     position = _read(checkpoint / POSITION_NAME) or {}
+    before = position.get("num_processes", num_processes)
+    if before != num_processes:
+        raise ValueError(
+            f"Expected {before} processes, as many as wrote {checkpoint}, got {num_processes}: "
+            f"each goes on with its own rows. Resume by torchrun with {before} in all, or start "
+            f"anew from the model: --from {checkpoint}, and another --output."
+        )
+    states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
     return [*FILES, *states, *([TRAINED_NAME] if position.get("is_averaged") else [])]
 
 

@@ -264,6 +264,7 @@ class ElmoTrainer(Trainer):
                 "seconds": self._clock.now(),
                 "evaluations_without_gain": max(counters, default=0),
                 "is_averaged": self._average is not None,
+                "num_processes": self.args.world_size,
             }
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
         if self.args.world_size > 1:  # Trainer's state comes next, and tells that all is written

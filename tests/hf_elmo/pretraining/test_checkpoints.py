@@ -58,6 +58,17 @@ def test_the_state_of_every_process_must_be_there(tmp_path: Path) -> None:
         assert find(tmp_path, 2) is None
 
 
+@pytest.mark.parametrize("num_processes", [1, 3])
+def test_another_number_of_processes_is_refused(tmp_path: Path, num_processes: int) -> None:
+    checkpoint = make_checkpoint(tmp_path, 6)
+    (checkpoint / "bilm_state_1.safetensors").touch()
+    (checkpoint / "stream.json").write_text('{"num_processes": 2}')
+
+    with pytest.raises(ValueError, match=rf"Expected 2 processes, .* got {num_processes}: each"):
+        find(tmp_path, num_processes)
+    assert find(tmp_path, 2) == checkpoint
+
+
 def test_a_checkpoint_of_an_average_needs_the_trained_weights(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path, 6)
     (checkpoint / "stream.json").write_text('{"is_averaged": true}')

@@ -198,3 +198,5 @@ def test_two_processes_train_as_one_with_the_same_rows(folder: Path, negatives: 
         "bilm_state_0.safetensors",
         "bilm_state_1.safetensors",
     }
+    message = fail(*pretrain_arguments(folder, "two"), "--batch-size", 4, "--resume")
+    assert "Expected 2 processes, as many as wrote" in message
