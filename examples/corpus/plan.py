@@ -1,0 +1,116 @@
+"""How long a corpus takes on many machines that fail, what it stores, and what breaks first.
+
+python examples/corpus/plan.py plan.svg
+
+A simulation with a seed. Put in your own figures: words/s of a core (python -m hf_elmo embed on a
+sample), failures, what a disk or a network takes in.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib as mpl
+import numpy as np
+import typer
+from matplotlib import pyplot as plt
+
+HOUR = 3600.0
+SENTENCE_WORDS = 20
+# Bytes of a word in the output; pooled, the words of a sentence share a vector.
+KINDS = {
+    "all layers, float32": lambda width: width * 3 * 4,
+    "mix, float16": lambda width: width * 2,
+    "mix pooled, float16": lambda width: width * 2 / SENTENCE_WORDS,
+}
+
+
+def simulate(
+    chance: np.random.Generator,
+    words: float,
+    cores: int,
+    *,
+    rate: float,
+    failures: float,
+    restart: float,
+    part: float,
+) -> float:
+    """Simulate shards of equal size, one a core, that go on behind their last whole part.
+
+    Args:
+        chance: Where chance comes from.
+        words: Of the corpus.
+        cores: That compute.
+        rate: Words a second of a core.
+        failures: Of a core, an hour.
+        restart: Seconds from a failure till it computes again.
+        part: Words of a part, of which a failure loses half on average.
+
+    Returns:
+        Hours until the last shard is done.
+    """
+    left = np.full(cores, words / cores / rate / HOUR)  # hours of work
+    hours = np.zeros(cores)
+    while left.any():  # failures strike in what is repeated, too
+        hours += left
+        struck = chance.poisson(failures * left)
+        left = (struck * restart + chance.uniform(size=cores) * struck * part / rate) / HOUR
+    return float(hours.max())
+
+
+def simulate_whole(
+    chance: np.random.Generator, words: float, cores: int, *, rate: float, failures: float
+) -> float:
+    """Simulate shards that begin anew when they fail: hours, or infinity beyond all bounds."""
+    need, hours = words / cores / rate / HOUR, np.zeros(cores)
+    if failures * need > 10:  # each try succeeds once in 22,000
+        return float("inf")
+    alive = np.ones(cores, bool)
+    while alive.any():
+        until = chance.exponential(1 / failures, cores)
+        hours += np.where(alive, np.minimum(until, need), 0)
+        alive &= until < need
+    return float(hours.max())
+
+
+def main(
+    output: Annotated[Path, typer.Argument(help="The plot, an SVG file.")],
+    rate: Annotated[float, typer.Option(help="Words a second of a core.")] = 420.0,
+    width: Annotated[int, typer.Option(help="Of a vector.")] = 1024,
+    failures: Annotated[float, typer.Option(help="Of a core, an hour.")] = 0.01,
+    restart: Annotated[float, typer.Option(help="Seconds till a failed shard goes on.")] = 120.0,
+    sink: Annotated[float, typer.Option(help="Bytes a second that the output takes in.")] = 1.25e9,
+    part: Annotated[int, typer.Option(help="Words of a part.")] = 8192,
+    seed: int = 0,
+) -> None:
+    """Print hours and bytes for 1e9 and 1e12 words, and plot the hours over the cores."""
+    chance = np.random.default_rng(seed)
+    mpl.rcParams["svg.hashsalt"] = "plan"  # the same file each time
+    figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    for panel, words in zip(panels, (1e9, 1e12), strict=True):
+        print(f"{words:.0e} words: {words / rate / HOUR:,.0f} core hours")
+        cores = [int(10**power) for power in np.arange(1, 5.01, 0.5)]
+        options = {"rate": rate, "failures": failures}
+        kept = [simulate(chance, words, n, restart=restart, part=part, **options) for n in cores]
+        for kind, measure in KINDS.items():
+            size = measure(width)
+            writing = words * size / sink / HOUR
+            hours = [max(computing, writing) for computing in kept]
+            panel.plot(cores, hours, marker=".", label=kind)
+            times = ", ".join(f"{n:,}: {h:,.1f} h" for n, h in zip(cores, hours, strict=True))
+            print(
+                f"  {kind}: {words * size / 1e12:,.2f} TB; full at {sink / size / rate:,.0f} cores"
+            )
+            print(f"    {times}")
+        whole = [simulate_whole(chance, words, n, **options) for n in cores]
+        panel.plot(cores, whole, "k:", label="pooled, nothing kept at a failure")
+        times = ", ".join(f"{n:,}: {h:,.1f} h" for n, h in zip(cores, whole, strict=True))
+        print(f"  nothing kept: {times}")
+        panel.set(xscale="log", yscale="log", xlabel="cores", title=f"{words:.0e} words")
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("hours")
+    panels[0].legend(fontsize=8)
+    figure.savefig(output, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    typer.run(main)
