@@ -19,7 +19,7 @@ from hf_elmo.command_errors import report_errors
 from .embed_files import embed_file
 from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
 from .engines import embed_in_processes, embed_in_ray
-from .parts import Engine, find_folder
+from .output_parts import Engine, find_folder
 from .rows import Rows
 from .sentence_embedder import SentenceEmbedder
 from .settings import OutputDtype, Settings

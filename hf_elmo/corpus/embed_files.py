@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.output_lock import LOCK, lock_output
 
-from .parts import (
+from .output_parts import (
     PARTS,
     Engine,
     describe_run,

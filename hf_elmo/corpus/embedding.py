@@ -1,11 +1,8 @@
-"""Many sentences in, vectors out: batches by length, exact windows, bounded memory.
-
-The length of a window is decided here, in `_Runner._cut`: as many time steps as fit into
-`max_batch_tokens`.
-"""
+"""Many sentences in, vectors out: batches by length, in bounded memory."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -15,10 +12,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.modeling_outputs import ElmoState
 from hf_elmo.scalar_mix import mix_layers
+
+from .exact_windows import NUM_BOUNDARIES, WindowRunner
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]
@@ -29,7 +26,6 @@ LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
 # A product with fewer rows wastes the processor. So a batch gets at least this many sentences, even
 # if they do not fit into the budget: they then run in windows, which costs half as much again.
 MIN_ROWS = 16
-NUM_BOUNDARIES = 2  # <S> and </S>, the first two rows of each table of word vectors
 
 
 class Piece(NamedTuple):
@@ -47,19 +43,6 @@ class Piece(NamedTuple):
     start: int
     num_words: int
     vectors: Tensor
-
-
-class SentenceWindow(NamedTuple):
-    """Time steps of a batch that run at once.
-
-    Attributes:
-        start, stop: First time step, and the one after the last. Time step 0 is `<S>`.
-        backward: State of the backward direction at `stop`, or None if there is none.
-    """
-
-    start: int
-    stop: int
-    backward: State | None
 
 
 def embed_layers(
@@ -185,10 +168,15 @@ def embed_pieces(
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
-    runner = _Runner(
-        bilm, tokenizer, "all" if mixes_late else layers, max_batch_tokens, device, dtype
+    select = partial(
+        _select,
+        wanted="all" if mixes_late else layers,
+        model=bilm,
+        dtype=bilm.dtype if dtype is None else dtype,
     )
-    pieces = runner.embed(_check_sentences(sentences), look_ahead)
+    place = bilm.device if device is None else torch.device(device)
+    runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place)
+    pieces = _run_groups(group_sentences(_check_sentences(sentences), look_ahead), runner)
     if mixes_late:
         pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
     if pooling != "none":
@@ -225,190 +213,45 @@ def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[st
         yield words
 
 
-class _Runner:
-    """A model at work: what is wanted of it, and a budget that shrinks when memory runs out."""
+def _run_groups(groups: Iterable[list[Sequence[str]]], runner: WindowRunner) -> Iterator[Piece]:
+    """Run groups of sentences; one that is a group alone comes in pieces."""
+    first = 0
+    for group in groups:
+        if len(group) == 1:
+            for _, start, vectors in runner.run(group):
+                yield Piece(first, start, len(group[0]), vectors)
+        else:
+            yield from _run_by_length(group, first, runner)
+        first += len(group)
 
-    def __init__(
-        self,
-        model: ElmoModel,
-        tokenizer: PreTrainedTokenizerBase,
-        layers: Layers,
-        max_batch_tokens: int,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.layers = layers
-        self.max_batch_tokens = max_batch_tokens
-        self.device = model.device if device is None else torch.device(device)
-        self.dtype = model.dtype if dtype is None else dtype
 
-    def embed(self, sentences: Iterator[Sequence[str]], look_ahead: int) -> Iterator[Piece]:
-        """Run sentences in groups of about `look_ahead` words; longer ones alone, in pieces."""
-        first = 0
-        for group in group_sentences(sentences, look_ahead):
-            if len(group) == 1:
-                for _, start, vectors in self._run(group):
-                    yield Piece(first, start, len(group[0]), vectors)
-            else:
-                yield from self._embed_group(group, first)
-            first += len(group)
+def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner) -> Iterator[Piece]:
+    """Run sentences in batches of like length, longest first."""
+    parts: list[list[Tensor]] = [[] for _ in group]
+    order = sorted(range(len(group)), key=lambda number: -len(group[number]))
+    while order:
+        batch = _take_batch([len(group[number]) for number in order], runner.max_batch_tokens)
+        for row, _, vectors in runner.run([group[number] for number in order[:batch]]):
+            parts[order[row]].append(vectors)
+        del order[:batch]
+    for number, words in enumerate(group):
+        vectors = torch.cat(parts[number], dim=-2) if len(parts[number]) > 1 else parts[number][0]
+        parts[number] = []
+        yield Piece(first + number, 0, len(words), vectors)
 
-    def _embed_group(self, group: list[Sequence[str]], first: int) -> Iterator[Piece]:
-        """Run sentences in batches of like length, longest first."""
-        parts: list[list[Tensor]] = [[] for _ in group]
-        order = sorted(range(len(group)), key=lambda number: -len(group[number]))
-        while order:
-            batch = _take_batch([len(group[number]) for number in order], self.max_batch_tokens)
-            for row, _, vectors in self._run([group[number] for number in order[:batch]]):
-                parts[order[row]].append(vectors)
-            del order[:batch]
-        for number, words in enumerate(group):
-            vectors = (
-                torch.cat(parts[number], dim=-2) if len(parts[number]) > 1 else parts[number][0]
-            )
-            parts[number] = []
-            yield Piece(first + number, 0, len(words), vectors)
 
-    def _run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
-        """Run a batch, longest sentence first, in windows.
-
-        Windows are exact, since the directions never mix. The first pass goes from the end to the
-        start and keeps only the backward state at the end of each window. The second goes left to
-        right and computes each window from the two states at its edges.
-
-        Returns:
-            An iterator of triples: the row, the number of the first word, the vectors of the words.
-            Those of one row come in the order of its words.
-        """
-        like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
-        forward, backward = self.model.zero_state(len(batch), like)
-        whole = SentenceWindow(0, len(batch[0]) + NUM_BOUNDARIES, backward)
-        windows = self._sweep(batch, whole)
-        while windows:
-            window = windows.pop()
-            result = None
-            try:
-                result = self._run_window(batch, window, forward)
-            except RuntimeError as error:
-                self._shrink(window, error)
-            if result is None:
-                windows = self._sweep(batch, whole._replace(start=window.start))
-                continue
-            vectors, forward, places = result
-            for row, words in enumerate(batch):
-                start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
-                if start < stop or (window.start == 0 and not words):
-                    places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
-                    # `index_select` copies: the batch can be freed. The copy is made outside of
-                    # inference mode: heads can be trained on it.
-                    yield row, start, vectors.index_select(-2, places_of_row)
-
-    def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
-        """Cut time steps into windows that fit the budget; return the first window last."""
-        while True:
-            try:
-                return self._try_sweep(batch, whole)
-            except RuntimeError as error:
-                self._shrink(whole, error)
-
-    @torch.inference_mode()
-    def _try_sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
-        edges = self._cut(batch, whole)
-        windows = []
-        backward = whole.backward
-        for start, stop in reversed(list(itertools.pairwise(edges))):
-            windows.append(SentenceWindow(start, stop, backward))
-            if backward is not None and start > whole.start:
-                packed, sizes, _ = self._pack(batch, start, stop)
-                ((_, backward),) = self.model.run_lstms((None, packed), sizes, (None, backward))
-        return windows
-
-    def _cut(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[int]:
-        """Find the edges of the windows.
-
-        A window has at most `max_batch_tokens` steps, all rows together, but at least one time
-        step.
-        """
-        lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
-        times = np.arange(whole.start, whole.stop)
-        alive = np.searchsorted(-lengths, -times)  # rows that are longer than each time
-        steps = np.cumsum(alive)  # steps[t] up to and with time t
-        edges, done = [0], 0
-        while edges[-1] < len(times):
-            fitting = int(np.searchsorted(steps, done + self.max_batch_tokens, side="right"))
-            edges.append(max(fitting, edges[-1] + 1))
-            done = int(steps[edges[-1] - 1])
-        return [whole.start + edge for edge in edges]
-
-    @torch.inference_mode()
-    def _run_window(
-        self, batch: list[Sequence[str]], window: SentenceWindow, forward: State
-    ) -> tuple[Tensor, State, Tensor]:
-        """Run one window; return the vectors, the forward state at its end, and the places."""
-        packed, sizes, places = self._pack(batch, window.start, window.stop)
-        layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
-        return self._select(layers).to(self.device), state.forward, places
-
-    def _pack(
-        self, batch: list[Sequence[str]], start: int, stop: int
-    ) -> tuple[Tensor, list[int], Tensor]:
-        """Lay out time steps `start` to `stop` of sentences in `<S>` and `</S>`, time by time.
-
-        Returns:
-            Word vectors `(steps, projection_size)`; how many sentences reach each time step; and
-            the places `(time, batch)`: the row among the vectors of each step of each sentence.
-        """
-        numbers: dict[str, int] = {}
-        grid = np.full((stop - start, len(batch)), -1)
-        for row, words in enumerate(batch):
-            column = [
-                numbers.setdefault(word, len(numbers) + NUM_BOUNDARIES)
-                for word in words[max(start - 1, 0) : max(stop - 1, 0)]
-            ]
-            if start == 0:
-                column.insert(0, 0)
-            if start <= len(words) + 1 < stop:
-                column.append(1)
-            grid[: len(column), row] = column
-        alive = grid >= 0
-        places = torch.from_numpy(np.cumsum(alive).reshape(grid.shape) - 1).to(self.device)
-        entries = torch.from_numpy(grid[alive]).to(self.model.device)
-        sizes = [int(size) for size in alive.sum(axis=1)]
-        return self._encode(list(numbers))[entries], sizes, places
-
-    def _encode(self, words: list[str]) -> Tensor:
-        """Encode the boundaries and distinct words, shape `(2 + words, projection_size)`."""
-        boundaries = self.model.encode_boundaries()
-        if not words:
-            return boundaries
-        ids = self.tokenizer([words], is_split_into_words=True, return_tensors="pt")
-        rows = [
-            ids[name][0].to(self.model.device) if name in ids else None
-            for name in ("input_ids", "word_input_ids")
-        ]
-        return torch.cat([boundaries, self.model.encode_words(*rows)])
-
-    def _select(self, layers: list[Tensor]) -> Tensor:
-        """Reduce the layers to those that are wanted, in the dtype that is wanted."""
-        if isinstance(self.layers, int):
-            return layers[self.layers].to(self.dtype)
-        if self.layers == "top":
-            return layers[-1].to(self.dtype)
-        stacked = torch.stack([layer.to(self.dtype) for layer in layers])
-        if self.layers == "mean":
-            return stacked.mean(dim=0)
-        return _mix(stacked, self.model) if self.layers == "mix" else stacked
-
-    def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
-        """Halve the budget if memory ran out in a window that can still be cut."""
-        is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
-            "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
-        )
-        if not is_out_of_memory or window.stop - window.start == 1 or self.max_batch_tokens == 1:
-            raise error
-        self.max_batch_tokens //= 2
+def _select(
+    layers: list[Tensor], *, wanted: Layers, model: ElmoModel, dtype: torch.dtype
+) -> Tensor:
+    """Reduce the layers to those that are wanted, in the dtype that is wanted."""
+    if isinstance(wanted, int):
+        return layers[wanted].to(dtype)
+    if wanted == "top":
+        return layers[-1].to(dtype)
+    stacked = torch.stack([layer.to(dtype) for layer in layers])
+    if wanted == "mean":
+        return stacked.mean(dim=0)
+    return _mix(stacked, model) if wanted == "mix" else stacked
 
 
 def group_sentences(

@@ -19,7 +19,7 @@ import torch
 
 from .arrow import Array, import_pyarrow, iterate_vectors
 from .embedding import Piece
-from .parts import find_parts
+from .output_parts import find_parts
 from .rows import Row, Rows, cut_blocks
 from .sentence_embedder import SentenceEmbedder
 

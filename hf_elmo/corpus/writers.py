@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from .arrow import add_vectors, import_pyarrow, write_tables
-from .parts import SETTINGS_NAME, read_parts, read_rows
+from .output_parts import SETTINGS_NAME, read_parts, read_rows
 
 OutputFormat: TypeAlias = Literal["hdf5", "npz", "parquet", "safetensors", "spacy"]
 

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
-from hf_elmo.corpus import parts, writers
+from hf_elmo.corpus import output_parts, writers
 from hf_elmo.corpus.arrow import iterate_vectors
 from hf_elmo.corpus.embed_files import embed_file
 from hf_elmo.corpus.embedding import embed
@@ -210,7 +210,9 @@ def test_a_killed_run_goes_on_without_computing_anything_again(
 
     def run_until_killed() -> None:
         owner, _, attribute = place.rpartition(".")
-        targets = {"os": [os], "Path": [Path], "shutil": [shutil], "": [parts, writers]}[owner]
+        targets = {"os": [os], "Path": [Path], "shutil": [shutil], "": [output_parts, writers]}[
+            owner
+        ]
         for target in targets:
             monkeypatch.setattr(target, attribute, stop_at(getattr(target, attribute), calls, kill))
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
@@ -223,9 +225,9 @@ def test_a_killed_run_goes_on_without_computing_anything_again(
     done = list(output.with_name(name + ".partial").glob("*.safetensors"))
     assert len(done) == num_parts
     computed: list[int] = []
-    embed_pieces = parts.embed_pieces
+    embed_pieces = output_parts.embed_pieces
     monkeypatch.setattr(
-        parts,
+        output_parts,
         "embed_pieces",
         lambda block, *a, **k: computed.append(1) or embed_pieces(block, *a, **k),
     )
@@ -315,13 +317,13 @@ def test_two_processes_share_the_work(tiny_model: ElmoModel, text: Path, tmp_pat
     def work(rank: int) -> None:
         store = f"file://{tmp_path}/store"
         distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-        write_part = parts._write_part
+        write_part = output_parts._write_part
 
         def write(part: Path, *args: Any) -> None:
             assert int(part.stem) % 2 == rank
             write_part(part, *args)
 
-        parts._write_part = write
+        output_parts._write_part = write
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
         assert output.exists()
         distributed.destroy_process_group()

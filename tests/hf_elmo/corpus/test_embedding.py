@@ -231,47 +231,6 @@ def test_embed_gives_arrays_of_the_dtype(tiny_model: ElmoModel, dtype: str) -> N
 
 
 @pytest.mark.parametrize(
-    "message", ["CUDA out of memory", "DefaultCPUAllocator: can't allocate memory"]
-)
-def test_batches_shrink_when_memory_runs_out(
-    model: ElmoModel, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_bilm, sizes = model.run_bilm, []
-
-    def run_small(packed: torch.Tensor, *args: Any) -> Any:
-        sizes.append(len(packed))
-        if len(packed) > 20:
-            raise (torch.OutOfMemoryError if "CUDA" in message else RuntimeError)(message)
-        return run_bilm(packed, *args)
-
-    expected = [run_model(model, words) for words in (DOCUMENT, *SENTENCES)]
-    monkeypatch.setattr(model, "run_bilm", run_small)
-    results = list(embed_layers([DOCUMENT, *SENTENCES], model, tokenizer, max_batch_tokens=160))
-    assert_close(results, expected, **EXACT)
-    assert sum(size > 20 for size in sizes) == 3  # 160, 80 and 40
-
-
-def test_what_does_not_fit_at_all_is_an_error(
-    tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_out(*args: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(tiny_model, "run_bilm", run_out)
-    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-        list(embed_layers(SENTENCES, tiny_model, tokenizer))
-
-
-def test_other_errors_pass(tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any) -> Any:
-        raise RuntimeError("shapes differ")
-
-    monkeypatch.setattr(tiny_model, "run_bilm", fail)
-    with pytest.raises(RuntimeError, match="shapes differ"):
-        list(embed_layers(SENTENCES, tiny_model, tokenizer))
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"layers": 3}, r"Expected a layer from 0 \(word vectors\) to 2, got 3"),

@@ -16,7 +16,7 @@ from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 
 from hf_elmo.corpus import writers
-from hf_elmo.corpus.parts import SENTENCES_KEY, SETTINGS_NAME
+from hf_elmo.corpus.output_parts import SENTENCES_KEY, SETTINGS_NAME
 from hf_elmo.corpus.writers import write_docbin, write_hdf5, write_npz, write_safetensors
 
 SENTENCES = [["A", "river", "bank"], [], ["naïve"] * 20]

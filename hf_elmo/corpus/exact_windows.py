@@ -1,0 +1,187 @@
+"""Batches of sentences of any length, run in windows that fit into memory, with the same result.
+
+`WindowRunner._cut` decides how long a window is: as many time steps as fit into `max_batch_tokens`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.lstm import State
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_outputs import ElmoState
+
+NUM_BOUNDARIES = 2  # <S> and </S>, the first two rows of each table of word vectors
+
+
+class SentenceWindow(NamedTuple):
+    """Time steps of a batch that run at once.
+
+    Attributes:
+        start, stop: First time step, and the one after the last. Time step 0 is `<S>`.
+        backward: State of the backward direction at `stop`, or None if there is none.
+    """
+
+    start: int
+    stop: int
+    backward: State | None
+
+
+class WindowRunner:
+    """Run batches through a biLM, in windows within a budget.
+
+    Args:
+        model: The biLM, in evaluation mode.
+        tokenizer: Its tokenizer.
+        select: Reduces the layers of a window, each `(steps, hidden_size)`, to what is wanted of
+            them, `(..., steps, hidden_size)`.
+        max_batch_tokens: Time steps that run at once; halved when memory runs out.
+        device: Where the vectors go.
+    """
+
+    def __init__(
+        self,
+        model: ElmoModel,
+        tokenizer: PreTrainedTokenizerBase,
+        select: Callable[[list[Tensor]], Tensor],
+        max_batch_tokens: int,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.select = select
+        self.max_batch_tokens = max_batch_tokens
+        self.device = device
+
+    def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Run a batch, longest sentence first, in windows.
+
+        Windows are exact, since the directions never mix. The first pass goes from the end to the
+        start and keeps only the backward state at the end of each window. The second goes left to
+        right and computes each window from the two states at its edges.
+
+        Returns:
+            An iterator of triples: the row, the number of the first word, the vectors of the words.
+            Those of one row come in the order of its words.
+        """
+        like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
+        forward, backward = self.model.zero_state(len(batch), like)
+        whole = SentenceWindow(0, len(batch[0]) + NUM_BOUNDARIES, backward)
+        windows = self._sweep(batch, whole)
+        while windows:
+            window = windows.pop()
+            result = None
+            try:
+                result = self._run_window(batch, window, forward)
+            except RuntimeError as error:
+                self._shrink(window, error)
+            if result is None:
+                windows = self._sweep(batch, whole._replace(start=window.start))
+                continue
+            vectors, forward, places = result
+            for row, words in enumerate(batch):
+                start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
+                if start < stop or (window.start == 0 and not words):
+                    places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
+                    # `index_select` copies: the batch can be freed. The copy is made outside of
+                    # inference mode: heads can be trained on it.
+                    yield row, start, vectors.index_select(-2, places_of_row)
+
+    def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
+        """Cut time steps into windows that fit the budget; return the first window last."""
+        while True:
+            try:
+                return self._try_sweep(batch, whole)
+            except RuntimeError as error:
+                self._shrink(whole, error)
+
+    @torch.inference_mode()
+    def _try_sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
+        edges = self._cut(batch, whole)
+        windows = []
+        backward = whole.backward
+        for start, stop in reversed(list(itertools.pairwise(edges))):
+            windows.append(SentenceWindow(start, stop, backward))
+            if backward is not None and start > whole.start:
+                packed, sizes, _ = self._pack(batch, start, stop)
+                ((_, backward),) = self.model.run_lstms((None, packed), sizes, (None, backward))
+        return windows
+
+    def _cut(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[int]:
+        """Find the edges of the windows.
+
+        A window has at most `max_batch_tokens` steps, all rows together, but at least one time
+        step.
+        """
+        lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
+        times = np.arange(whole.start, whole.stop)
+        alive = np.searchsorted(-lengths, -times)  # rows that are longer than each time
+        steps = np.cumsum(alive)  # steps[t] up to and with time t
+        edges, done = [0], 0
+        while edges[-1] < len(times):
+            fitting = int(np.searchsorted(steps, done + self.max_batch_tokens, side="right"))
+            edges.append(max(fitting, edges[-1] + 1))
+            done = int(steps[edges[-1] - 1])
+        return [whole.start + edge for edge in edges]
+
+    @torch.inference_mode()
+    def _run_window(
+        self, batch: list[Sequence[str]], window: SentenceWindow, forward: State
+    ) -> tuple[Tensor, State, Tensor]:
+        """Run one window; return the vectors, the forward state at its end, and the places."""
+        packed, sizes, places = self._pack(batch, window.start, window.stop)
+        layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
+        return self.select(layers).to(self.device), state.forward, places
+
+    def _pack(
+        self, batch: list[Sequence[str]], start: int, stop: int
+    ) -> tuple[Tensor, list[int], Tensor]:
+        """Lay out time steps `start` to `stop` of sentences in `<S>` and `</S>`, time by time.
+
+        Returns:
+            Word vectors `(steps, projection_size)`; how many sentences reach each time step; and
+            the places `(time, batch)`: the row among the vectors of each step of each sentence.
+        """
+        numbers: dict[str, int] = {}
+        grid = np.full((stop - start, len(batch)), -1)
+        for row, words in enumerate(batch):
+            column = [
+                numbers.setdefault(word, len(numbers) + NUM_BOUNDARIES)
+                for word in words[max(start - 1, 0) : max(stop - 1, 0)]
+            ]
+            if start == 0:
+                column.insert(0, 0)
+            if start <= len(words) + 1 < stop:
+                column.append(1)
+            grid[: len(column), row] = column
+        alive = grid >= 0
+        places = torch.from_numpy(np.cumsum(alive).reshape(grid.shape) - 1).to(self.device)
+        entries = torch.from_numpy(grid[alive]).to(self.model.device)
+        sizes = [int(size) for size in alive.sum(axis=1)]
+        return self._encode(list(numbers))[entries], sizes, places
+
+    def _encode(self, words: list[str]) -> Tensor:
+        """Encode the boundaries and distinct words, shape `(2 + words, projection_size)`."""
+        boundaries = self.model.encode_boundaries()
+        if not words:
+            return boundaries
+        ids = self.tokenizer([words], is_split_into_words=True, return_tensors="pt")
+        rows = [
+            ids[name][0].to(self.model.device) if name in ids else None
+            for name in ("input_ids", "word_input_ids")
+        ]
+        return torch.cat([boundaries, self.model.encode_words(*rows)])
+
+    def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
+        """Halve the budget if memory ran out in a window that can still be cut."""
+        is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
+            "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
+        )
+        if not is_out_of_memory or window.stop - window.start == 1 or self.max_batch_tokens == 1:
+            raise error
+        self.max_batch_tokens //= 2
