@@ -75,7 +75,7 @@ def _follow_parent() -> None:
 
 
 def _make_pieces(block: list[Row], arrays: Iterable[Array]) -> Iterator[Piece]:
-    for number, (row, vectors) in enumerate(zip(block, arrays, strict=False)):
+    for number, (row, vectors) in enumerate(zip(block, arrays, strict=True)):
         yield Piece(number, 0, len(row.words), torch.from_numpy(vectors))
 
 
