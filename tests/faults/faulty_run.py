@@ -87,7 +87,12 @@ class _Faults:
 
 
 def run(
-    command: Callable[[], None], folder: Path, fault: Fault | None = None, at: int = sys.maxsize
+    command: Callable[[], None],
+    folder: Path,
+    fault: Fault | None = None,
+    at: int = sys.maxsize,
+    *,
+    seconds: float = 120.0,
 ) -> Result:
     """Run a command in a fork.
 
@@ -96,6 +101,7 @@ def run(
         folder: Only changes in this folder count.
         fault: What happens: a signal at one change, or all changes fail from there on.
         at: The number of that change, from 1.
+        seconds: When the process is killed, wherever it is.
 
     Returns:
         Exit code and changes.
@@ -119,6 +125,7 @@ def run(
 
     process = context.Process(target=target)
     process.start()
-    process.join(120)
+    process.join(seconds)
     process.kill()
+    process.join()
     return Result(process.exitcode, count.value)

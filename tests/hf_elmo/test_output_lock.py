@@ -1,23 +1,17 @@
 """Outputs that one process at a time may write."""
 
 import multiprocessing
-from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
+from lock_holder import hold
 from typer.testing import CliRunner
 
 from hf_elmo.__main__ import app
 from hf_elmo.output_lock import lock_output
 
 
-def hold(folder: Path, file: Path, are_held: Event, are_free: Event) -> None:
-    lock = file.with_name(f".{file.name}.lock")
-    with lock_output(folder, folder / ".lock"), lock_output(file, lock):
-        are_held.set()
-        are_free.wait(60)
-
-
+@pytest.mark.slow
 def test_two_processes_do_not_write_one_output(tiny_folder: Path, tmp_path: Path) -> None:
     folder, file, text = tmp_path / "out", tmp_path / "vectors.npz", tmp_path / "text.conll"
     text.write_text("The\tO\nbank\tB-A\n\n" * 8)

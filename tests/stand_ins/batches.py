@@ -1,5 +1,7 @@
 """Sentences of all sorts as batches of ids, and tiny models with heads."""
 
+from typing import Any
+
 import torch
 
 from hf_elmo import (
@@ -9,7 +11,9 @@ from hf_elmo import (
     ElmoForTokenClassification,
     ElmoModel,
     ElmoPreTrainedModel,
+    ElmoTokenizer,
 )
+from hf_elmo.corpus.embedding import embed
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}  # float32 sums of small models, in another order
 
@@ -62,3 +66,10 @@ def make_classifier(
 
 
 HEADS = [ElmoModel, ElmoForPreTraining, *CLASSIFIERS]
+
+
+def embed_all(
+    sentences: list[list[str]], model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer
+) -> list[Any]:
+    """Compute the vectors of all sentences, in a process that this can be sent to."""
+    return list(embed(sentences, model, tokenizer))

@@ -1,0 +1,101 @@
+"""Commands killed at random times, three times in a row: the same command finishes them."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bilm_tf import make_bilm, write_bilm
+from faulty_run import run
+
+from convert import convert_checkpoint
+from hf_elmo import ElmoConfig
+from hf_elmo.__main__ import app
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+NUM_ROUNDS, KILLS = 10, 3  # in each round one run after the other is killed, then one ends
+TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n\n"
+OUTPUTS = {
+    "embed h5": "vectors.h5",
+    "embed npz": "vectors.npz",
+    "embed safetensors": "vectors.safetensors",
+    "embed spacy": "vectors.spacy",
+    "convert": "model",
+    "pretrain": "model",
+    "train": "model",
+}
+
+
+def make_command(
+    name: str, folder: Path, model: Path, config: ElmoConfig
+) -> Callable[[Path], Callable[[], None]]:
+    """Make the command of a name that writes to a path."""
+    text, settings = folder / "text.conll", folder / "config.json"
+    text.write_text(TEXT * 4)
+    if name == "convert":
+        source = write_bilm(folder / "source", make_bilm(max_characters=50))
+        return lambda output: lambda: None if output.exists() else _convert(source, output)
+    if name.startswith("embed"):
+        arguments = ["--model", str(model), "--max-batch-tokens", "4"]
+        return lambda output: lambda: app(["embed", str(text), str(output), *arguments])
+    if name == "train":
+        arguments = [
+            *("train", "ner", "--train", str(text), "--dev", str(text), "--model", str(model)),
+            *("--epochs", "4", "--batch-size", "2"),
+        ]
+    else:
+        config.to_json_file(settings)
+        arguments = [
+            *("pretrain", "--train", str(text), "--config", str(settings), "--vocab-size", "20"),
+            *("--negatives", "4", "--window", "5", "--batch-size", "4", "--max-steps", "6"),
+            *("--save-every", "1", "--log-every", "1", "--valid", str(text), "--cpu"),
+            *("--evaluate-every", "1", "--optimizer", "adagrad"),
+        ]
+    return lambda output: lambda: app([*arguments, "--output", str(output), "--resume"])
+
+
+def _convert(source: Path, output: Path) -> None:
+    convert_checkpoint(source, output)
+
+
+def read_result(output: Path) -> dict[str, bytes]:
+    """Read what a command is for: all files, but of a training the model alone."""
+    if output.is_file():
+        return {output.name: output.read_bytes()}
+    files = sorted(path for path in output.iterdir() if path.is_file())
+    kept = (
+        {".safetensors", ".spacy"}
+        if (output / "config.json").exists()
+        else {path.suffix for path in files}
+    )
+    return {path.name: path.read_bytes() for path in files if path.suffix in kept}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_the_same_command_finishes_what_was_killed(
+    name: str, tiny_folder: Path, tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    tiny_config.dropout = 0.1
+    command = make_command(name, tmp_path, tiny_folder, tiny_config)
+    places = [tmp_path / f"round-{number}" for number in range(NUM_ROUNDS + 1)]
+    for place in places:
+        place.mkdir()
+    start = time.monotonic()
+    assert run(command(places[0] / OUTPUTS[name]), tmp_path).exit_code == 0
+    duration = time.monotonic() - start
+    expected = read_result(places[0] / OUTPUTS[name])
+
+    for place in places[1:]:
+        rng = random.Random(place.name)
+        output = place / OUTPUTS[name]
+        times = [rng.uniform(0, duration) for _ in range(KILLS)]
+        codes = [run(command(output), tmp_path, seconds=seconds).exit_code for seconds in times]
+        last = run(command(output), tmp_path)
+        is_done = 0 in codes and name.startswith("embed")  # which says that it is there already
+        assert last.exit_code == int(is_done), (place, times, codes)
+        assert read_result(output) == expected, (place, times, codes)
+        assert [path.name for path in place.iterdir()] == [output.name], (place, times, codes)
