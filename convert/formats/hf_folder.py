@@ -45,7 +45,7 @@ def recognises(path: Path) -> bool:
     """Recognise a folder of an ElmoModel by its configuration."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(config, dict) and config.get("model_type") == ElmoConfig.model_type
 

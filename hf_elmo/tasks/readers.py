@@ -211,7 +211,7 @@ def parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[
     """Read a line of JSON, an object with these keys."""
     try:
         data = json.loads(line)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         refuse(path, number, "a line of JSON", line)
     if not isinstance(data, dict) or not set(keys) <= data.keys():
         refuse(path, number, f"an object with {', '.join(keys)}", line)

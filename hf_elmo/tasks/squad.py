@@ -216,7 +216,7 @@ def read_questions(path: Path, *, needs_span: bool = False) -> list[Question]:
     text = "".join(line for _, line in read_lines(path))
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got: {error}.") from error
     questions: list[Question] = []
     try:

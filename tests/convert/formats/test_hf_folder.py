@@ -151,3 +151,10 @@ def test_broken_folders_are_named(edit: Any, message: str, weights: Path, place:
     with pytest.raises(ConversionError, match=message):
         convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
     assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_a_configuration_of_nothing_but_brackets_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ConversionError, match="is a folder of no format that is known"):
+        convert_checkpoint(tmp_path / "source", tmp_path / "target")

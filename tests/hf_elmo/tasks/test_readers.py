@@ -117,6 +117,7 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_pairs, "neutral\ta\t \n", "x", "line 1: expected two sentences with words"),
     (read_pairs, '{"gold_label": "a"}\n', "x.jsonl", "line 1: expected an object with gold_label"),
     (read_pairs, "label\n", "x.jsonl", "line 1: expected a line of JSON, found 'label'"),
+    (read_pairs, "[" * 100_000, "x.jsonl", "line 1: expected a line of JSON"),
     (
         read_frames,
         '{"tokens": ["a"], "frames": [{"v": 0, "args": [["A0", 0, 1]]}]}\n',

@@ -86,6 +86,7 @@ def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "expected JSON"),
+        ("[" * 100_000, "expected JSON"),
         ('{"data": [{"title": "t"}]}', "missed 'paragraphs'"),
         ("[]", "expected SQuAD's data"),
     ],
