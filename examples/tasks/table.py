@@ -78,13 +78,15 @@ DATA = {
     ),
     "sentiment": Data("sst5/train.txt.gz", "sst5/dev.txt.gz", "sst5/test.txt.gz", (51.4, 54.7)),
 }
-SIDES = {"static": "none", "elmo": "input"}
+# With ELMo it is read where the preset has it, as in the paper: at the input, for questions and
+# entailment also at the output.
+SIDES = {"static": ["--elmo", "none"], "elmo": []}
 CONFIDENCE = 0.95
 HEADER = (
     "| task | metric | static | ELMo | relative error | 95 % of the difference | p | paper: static "
     "| ELMo | relative error | parameters | CPU minutes | memory |"
 )
-MIX_HEADER = "| task | layer 0 | layer 1 | layer 2 | gamma |"
+MIX_HEADER = "| task | at | layer 0 | layer 1 | layer 2 | gamma |"
 DOCUMENT_START = "#begin document"
 
 
@@ -119,7 +121,7 @@ def run(
         return json.loads(result.read_text("utf-8"))
     command = [sys.executable, "-m", "hf_elmo", "train", task]
     command += ["--train", files.train, "--dev", files.dev, "--output", str(folder)]
-    command += ["--elmo", SIDES[side], "--seed", str(seed), "--resume", *options]
+    command += [*SIDES[side], "--seed", str(seed), "--resume", *options]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         # Threads cost more processor time than they save in models of this size.
@@ -138,8 +140,10 @@ def run(
         "found": found,
     }
     if model.config.num_mixes:
-        (mix,) = model.features.scalar_mixes
-        known["mix"] = [*mix.weights.softmax(0).tolist(), float(mix.gamma)]
+        known["mixes"] = [
+            [*mix.weights.softmax(0).tolist(), float(mix.gamma)]
+            for mix in model.features.scalar_mixes
+        ]
     result.write_text(json.dumps(known), "utf-8")
     return json.loads(result.read_text("utf-8"))
 
@@ -226,10 +230,13 @@ def write_row(
     return f"| {' | '.join(cells)} |"
 
 
-def write_mix(task: str, seeds: Sequence[Sequence[dict[str, Any]]]) -> str:
-    """Write a task's row of the table of mixes: means over seeds and folds."""
-    mixes = [one["mix"] for one in chain(*seeds)]
-    return f"| {task} | {' | '.join(f'{mean(each):.2f}' for each in zip(*mixes, strict=True))} |"
+def write_mixes(task: str, seeds: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    """Write a task's rows of the table of mixes, one a place: means over seeds and folds."""
+    means = np.mean([one["mixes"] for one in chain(*seeds)], axis=0)
+    return [
+        f"| {task} | {place} | {' | '.join(f'{number:.2f}' for number in numbers)} |"
+        for place, numbers in zip(("input", "output"), means, strict=False)
+    ]
 
 
 def print_table(header: str, rows: Sequence[str]) -> None:
@@ -272,7 +279,7 @@ def main(
                 folds = zip(folders, files, strict=True)
                 runs[side].append([run(*fold, task, side, seed, options) for fold in folds])
         rows.append(write_row(task, [one.test for one in files], runs, resamples))
-        mixes.append(write_mix(task, runs["elmo"]))
+        mixes += write_mixes(task, runs["elmo"])
     print_table(HEADER, rows)
     print()
     print_table(MIX_HEADER, mixes)

@@ -150,7 +150,11 @@ ENTAILMENT = Task(
                 max_gradient_norm=10.0,
                 halves_rate=True,
             ),
-            {"hidden_size": 150, "elmo": {"mix_l2": 0.001}},
+            {
+                "hidden_size": 150,
+                "elmo_at": "both",
+                "elmo": {"mix_l2": 0.001, "mix_layer_norm": "sentence"},
+            },
         ),
     },
     metric="accuracy",

@@ -110,10 +110,12 @@ class ElmoForSquad(ElmoTaskModel):
             `start_logits` and `end_logits (batch, tokens)`; `loss`, the sum of the mean cross
             entropies of both.
         """
-        words = self.read_texts(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
-        passage, question = (Words(*(x[row::2] for x in words)) for row in range(2))
-        width = max(1, int(question.mask.sum(dim=1).max()))  # questions are short, passages long
-        question = Words(*(x[:, :width] for x in question))
+        if attention_mask is None:
+            raise ValueError("Expected an attention_mask of (batch, 2, tokens).")
+        inputs = (attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
+        width = max(1, int(attention_mask[:, 1].sum(dim=1).max()))  # questions are short
+        passage = self.read_words(*(None if x is None else x[:, 0] for x in inputs))
+        question = self.read_words(*(None if x is None else _cut(x[:, 1], width) for x in inputs))
         mask = passage.mask
         x = self.attention(*map(self._encode, (passage, question)), mask, question.mask)
         x = self.merge(x).relu()
@@ -161,6 +163,12 @@ class ElmoForSquad(ElmoTaskModel):
     def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
         """Find the first and the last word of each answer; arguments as of `rank`."""
         return [(start, end) for start, end, _ in self.rank(**inputs)]
+
+
+def _cut(x: Tensor, width: int) -> Tensor:
+    """Cut words off; their axis is the second, or, of the biLM's layers, the third of four."""
+    is_layers = x.dim() == 4
+    return x[:, :, :width] if is_layers else x[:, :width]
 
 
 def _make_gru(input_size: int, hidden_size: int) -> nn.GRU:
@@ -289,13 +297,14 @@ SQUAD = Task(
             partial(read_questions, needs_span=True),
         ),
         "cpu": Preset(
-            Recipe(batch_size=32, num_epochs=8, patience=3),
+            Recipe(batch_size=64, num_epochs=20, patience=5, learning_rate=2e-3),
             {
                 "hidden_size": 50,
                 "char_size": 16,
                 "num_char_filters": 50,
                 "char_filter_width": 5,
                 "max_chars": 16,
+                "elmo_at": "both",
                 "elmo_dropout": 0.5,
             },
             partial(read_questions, needs_span=True),

@@ -158,10 +158,13 @@ class WordInputs:
         if config.char_size or (config.num_mixes and self.layers is None):
             inputs |= self._tokenize(sentences)
         if self.layers is not None:
-            layers = [
-                layer.transpose(0, 1) for layer in self.layers.fetch(sentences, self._compute)
-            ]
-            inputs["elmo_layers"] = pad_sequence(layers, batch_first=True).transpose(1, 2)
+            found = list(self.layers.fetch(sentences, self._compute))
+            count, _, width = found[0].shape
+            # Layer by layer in memory, as they are mixed.
+            layers = found[0].new_zeros(count, *mask.shape, width)
+            for row, x in enumerate(found):
+                layers[:, row, : x.shape[1]] = x
+            inputs["elmo_layers"] = layers.transpose(0, 1)
         return inputs
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:

@@ -43,13 +43,13 @@ def test_the_table_compares_runs_and_makes_each_once(
     assert {path.parent.name for path in times} == {"ner-static-1", "ner-elmo-1"}
     known = json.loads((results / "ner-elmo-1" / "result.json").read_text())
     assert len(known["found"]) == 3
-    assert len(known["mix"]) == 4  # three layers and gamma
+    assert len(known["mixes"][0]) == 4  # three layers and gamma
     first, first_mix, second, second_mix = capsys.readouterr().out.split("| task ")[1:]
     assert first_mix.strip() == second_mix.strip()
     assert first.strip() == second.strip()
     assert "| ner | f1 |" in first
     assert "90.2 | 92.2 | 21.0 %" in first  # the paper's
-    assert "| ner | 0." in first_mix
+    assert "| ner | input | 0." in first_mix
 
 
 def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleType) -> None:
