@@ -131,7 +131,7 @@ def draw_house() -> Drawing:
         (224, 166, 150, "tasks", "the six task models"),
         (386, 166, 150, "pretraining", "how a biLM is trained"),
         (224, 240, 312, "language_model", "streams, losses, perplexity, scores"),
-        (224, 314, 312, "corpus", "many sentences in, vectors out"),
+        (224, 314, 312, "corpus", "many sentences in, vectors out; engines"),
         (224, 388, 312, "modeling_elmo, modeling_heads", "the network, in the order of the data"),
         (224, 462, 312, "lstm, lstm_loops, lstm_products", "the recurrence and its products"),
     ):

@@ -26,7 +26,7 @@ ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8
 ]
 REGISTERED = [target.partition(":")[2] for x in ENTRY_POINTS.values() for target in x.values()]
 PAGES = sorted(DOCS.rglob("*.md"))
-FIGURES = sorted([*DOCS.rglob("*.svg"), *(ROOT / "examples").rglob("*.svg")])
+FIGURES = sorted([*DOCS.rglob("*.svg"), *(ROOT / "examples" / "spacy_train").glob("*.svg")])
 COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_elmo (\w+)) (.*)")
 
 # Options in the text that are those of other programs, old or new.
