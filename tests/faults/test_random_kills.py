@@ -1,6 +1,8 @@
-"""Commands killed at random times, three times in a row: the same command finishes them."""
+"""Commands killed at random times, or without anybody to tell: the same command finishes them."""
 
+import os
 import random
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -99,3 +101,28 @@ def test_the_same_command_finishes_what_was_killed(
         assert last.exit_code == int(is_done), (place, times, codes)
         assert read_result(output) == expected, (place, times, codes)
         assert [path.name for path in place.iterdir()] == [output.name], (place, times, codes)
+
+
+@pytest.mark.parametrize("stream", ["none", "broken"])
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_is_whole_without_anybody_to_tell(
+    name: str, stream: str, tiny_folder: Path, tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    command = make_command(name, tmp_path, tiny_folder, tiny_config)
+    whole, output = (tmp_path / folder / OUTPUTS[name] for folder in ("whole", "silent"))
+    whole.parent.mkdir()
+    output.parent.mkdir()
+
+    def run_silently() -> None:
+        if stream == "none":  # as of a service
+            sys.stdout = None
+        else:
+            read_end, write_end = os.pipe()
+            os.close(read_end)
+            sys.stdout = os.fdopen(write_end, "w", buffering=1)
+        command(output)()
+
+    assert run(command(whole), tmp_path).exit_code == 0
+    if run(run_silently, tmp_path).exit_code != 0:  # it could not say what it has to say
+        run(command(output), tmp_path)
+    assert read_result(output) == read_result(whole)
