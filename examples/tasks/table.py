@@ -141,7 +141,7 @@ def run(
     }
     if model.config.num_mixes:
         known["mixes"] = [
-            [*mix.weights.softmax(0).tolist(), float(mix.gamma)]
+            [*mix.weights.softmax(0).tolist(), mix.gamma.item()]
             for mix in model.features.scalar_mixes
         ]
     result.write_text(json.dumps(known), "utf-8")
