@@ -87,6 +87,8 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         raise ValueError(
             f"{path}: expected a first line of two numbers, found {header[:60]!r}."
         ) from error
+    if not 0 < FLOAT_BYTES * width <= path.stat().st_size:
+        raise ValueError(f"{path}: expected vectors that the file can hold, of width {width}.")
     for number in range(count):
         word = bytearray()
         while (letter := file.read(1)) not in (b" ", b""):

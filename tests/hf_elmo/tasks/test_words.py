@@ -74,6 +74,14 @@ def test_a_binary_file_without_a_header_is_refused(tmp_path: Path) -> None:
         read_vectors(path)
 
 
+@pytest.mark.parametrize("width", [0, -1, 10**12])
+def test_a_binary_file_of_an_impossible_width_is_refused(width: int, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(b"999999999999 %d\ncat " % width)
+    with pytest.raises(ValueError, match=f"that the file can hold, of width {width}"):
+        read_vectors(path)
+
+
 def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[..., Any]) -> None:
     model = make_case("sentiment", **STATIC).model
     inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat", "Cat", "sat"])
