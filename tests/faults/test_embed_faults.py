@@ -1,17 +1,12 @@
 """`embed` killed or refused at every change of the file system: the same command finishes it."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from embed_outputs import read_vectors
 from faulty_run import Fault, run
-from pyarrow import parquet
-from safetensors.numpy import load_file
-from spacy.tokens import DocBin
-from spacy.vocab import Vocab
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
@@ -21,24 +16,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
 SENTENCES = ["The bank raised its rates .", "", "A river bank", "word " * 40, "naïve", "x y z"]
-
-
-def read_vectors(path: Path) -> list[np.ndarray]:
-    if path.suffix == ".h5":
-        with h5py.File(path) as file:
-            return [file[str(number)][:] for number in range(len(file) - 1)]
-    if path.suffix == ".npz":
-        with np.load(path) as arrays:
-            return [arrays[str(number)] for number in range(len(arrays.files))]
-    if path.suffix == ".safetensors":
-        index = json.loads((path / "index.json").read_text())["weight_map"]
-        return [load_file(path / index[str(number)])[str(number)] for number in range(len(index))]
-    if path.suffix == ".parquet":
-        return [np.array(numbers) for numbers in parquet.read_table(path)["vectors"].to_pylist()]
-    docs = [
-        doc for part in sorted(path.iterdir()) for doc in DocBin().from_disk(part).get_docs(Vocab())
-    ]
-    return [doc.user_data["._.", "elmo_layers", None, None] for doc in docs]
 
 
 @pytest.fixture
