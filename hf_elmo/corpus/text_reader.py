@@ -9,10 +9,11 @@ import math
 import random
 import sys
 import zlib
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
@@ -25,7 +26,9 @@ InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
 NUM_CONLLU_COLUMNS = 10
-OPEN_FILES = 8  # files that a shuffled pass reads from at once
+# Files that a shuffled pass reads from at once: the more, the better a part of a pass is mixed. An
+# open file of `.xz` holds up to 64 MB in memory.
+OPEN_FILES = 32
 PACKED_BYTES = 4096  # of Zstandard's, which may become ten thousand times as many
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
@@ -39,8 +42,8 @@ def read_files(
 ) -> SentenceReader:
     """Read files of text, such as those to train on.
 
-    A shuffled pass takes sentences from `OPEN_FILES` files at once, through a buffer of
-    `BUFFER_SIZE` sentences. Sentences without words are skipped.
+    A shuffled pass takes sentences from `OPEN_FILES` files at once, from large files more often,
+    through a buffer of `BUFFER_SIZE` sentences. Sentences without words are skipped.
 
     Args:
         patterns: Files, patterns such as `text/*.txt.gz`, or addresses such as `s3://bucket/*.gz`;
@@ -73,7 +76,8 @@ def read_files(
         readers = [partial(_take, partial(read_file, file), s, chance) for file, s in shares]
         sentences: Iterator[Any] = chain.from_iterable(reader() for reader in readers)
         if rng is not None:
-            sentences = shuffle(_interleave(readers, rng), rng)
+            sizes = [share * max(measure_file(file), 1) for file, share in shares]
+            sentences = shuffle(_interleave(readers, sizes, rng), rng)
         return map(str.split, sentences) if input_format == "text" else sentences
 
     return read
@@ -319,22 +323,29 @@ def _take(read: Callable[[], Iterator[Any]], share: float, rng: random.Random) -
 
 
 def _interleave(
-    readers: Sequence[Callable[[], Iterator[Any]]], rng: random.Random
+    readers: Sequence[Callable[[], Iterator[Any]]], sizes: Sequence[float], rng: random.Random
 ) -> Iterator[Any]:
-    """Yield the sentences of all files, each from a random one of those that are open."""
-    waiting = list(readers)
+    """Yield the sentences of all files, each from a random one of those that are open.
+
+    A file is taken by its size, so that a part of a pass is mixed as the whole.
+    """
+    waiting = list(zip(readers, sizes, strict=True))
     rng.shuffle(waiting)
-    opened = [read() for read in waiting[:OPEN_FILES]]
+    opened = [(read(), size) for read, size in waiting[:OPEN_FILES]]
     del waiting[:OPEN_FILES]
+    bounds = list(accumulate(size for _, size in opened))
     while opened:
-        number = int(rng.random() * len(opened))
-        sentence = next(opened[number], None)
+        number = bisect(bounds, rng.random() * bounds[-1], hi=len(bounds) - 1)
+        sentence = next(opened[number][0], None)
         if sentence is not None:
             yield sentence
-        elif waiting:
-            opened[number] = waiting.pop()()
+            continue
+        if waiting:
+            read, size = waiting.pop()
+            opened[number] = read(), size
         else:
             del opened[number]
+        bounds = list(accumulate(size for _, size in opened))
 
 
 def shuffle(sentences: Iterable[Any], rng: random.Random) -> Iterator[Any]:

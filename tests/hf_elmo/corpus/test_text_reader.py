@@ -1,6 +1,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import random
 from collections import Counter
@@ -109,7 +110,10 @@ def test_a_weight_that_is_not_above_0_is_an_error(tmp_path: Path, weight: str) -
         read_files([f"{file}={weight}"], has_weights=True)
 
 
-def test_a_shuffled_pass_has_every_sentence_once_from_all_files(tmp_path: Path) -> None:
+def test_a_shuffled_pass_has_every_sentence_once_from_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "OPEN_FILES", 8)
     names = [f"f{number:02}" for number in range(20)]  # more than are open at once
     files = write(tmp_path, **{name: [f"{name} {i}" for i in range(30)] for name in names})
     text = read_files(files)
@@ -118,6 +122,15 @@ def test_a_shuffled_pass_has_every_sentence_once_from_all_files(tmp_path: Path) 
 
     assert sorted(shuffled) == sorted(text(None))
     assert len({name for name, _ in shuffled[:50]}) > text_module.OPEN_FILES
+
+
+def test_a_part_of_a_shuffled_pass_is_mixed_as_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_module, "BUFFER_SIZE", 1)
+    files = write(tmp_path, large=["large"] * 9000, small=["small"] * 1000)
+    sentences = itertools.islice(read_files(files)(random.Random(1)), 1000)
+    assert 70 <= sum(words == ["small"] for words in sentences) <= 130
 
 
 def test_the_shuffled_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
