@@ -15,6 +15,7 @@ import typer
 from matplotlib import pyplot as plt
 
 HOUR = 3600.0
+INK = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 SENTENCE_WORDS = 20
 # Bytes of a word in the output; pooled, the words of a sentence share a vector.
 KINDS = {
@@ -85,6 +86,7 @@ def main(
     """Print hours and bytes for 1e9 and 1e12 words, and plot the hours over the cores."""
     chance = np.random.default_rng(seed)
     mpl.rcParams["svg.hashsalt"] = "plan"  # the same file each time
+    mpl.rcParams |= dict.fromkeys(INK, "#7d8590")  # legible on white and on black
     figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     for panel, words in zip(panels, (1e9, 1e12), strict=True):
         print(f"{words:.0e} words: {words / rate / HOUR:,.0f} core hours")
@@ -102,14 +104,14 @@ def main(
             )
             print(f"    {times}")
         whole = [simulate_whole(chance, words, n, **options) for n in cores]
-        panel.plot(cores, whole, "k:", label="pooled, nothing kept at a failure")
+        panel.plot(cores, whole, ":", label="pooled, nothing kept at a failure")
         times = ", ".join(f"{n:,}: {h:,.1f} h" for n, h in zip(cores, whole, strict=True))
         print(f"  nothing kept: {times}")
         panel.set(xscale="log", yscale="log", xlabel="cores", title=f"{words:.0e} words")
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("hours")
-    panels[0].legend(fontsize=8)
-    figure.savefig(output, metadata={"Date": None})
+    panels[0].legend(fontsize=8, framealpha=0)
+    figure.savefig(output, metadata={"Date": None}, transparent=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from .output_parts import (
     embed_blocks,
     find_folder,
     open_folder,
-    replace,
     write_parts,
 )
 from .rows import Rows
@@ -94,21 +93,23 @@ def embed_file(
             if rank == 0:
                 _delete(folder / "output")  # of an interrupted run
                 WRITERS[kind](parts, folder / "output")
-                _write_receipt(receipt, run, rows)
+                _write_receipt(receipt, folder, run, rows)
                 if output.is_dir():
                     shutil.rmtree(output)
                 (folder / "output").replace(output)
         _wait_for_all()
         if rank == 0:
             _delete(folder)
-            receipt.unlink()
-        _wait_for_all()
+    if rank == 0:  # after the lock: as long as anything is left, the same command tidies up
+        receipt.unlink(missing_ok=True)
+    _wait_for_all()
 
 
-def _write_receipt(receipt: Path, run: dict[str, Any], rows: Rows) -> None:
+def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:
     """Note what an output was made of, from before it is in its place until all is tidied up."""
-    with replace(receipt) as temporary:
-        temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
+    temporary = folder / "receipt.temporary"  # where the next run tidies up
+    temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
+    temporary.replace(receipt)
 
 
 def _check_finished(
