@@ -125,14 +125,6 @@ def add_vectors(
     return batch.replace_schema_metadata({**(batch.schema.metadata or {}), LAYOUT_KEY: layout})
 
 
-def iterate_vectors(lists: Any) -> Iterator[Array]:
-    """Yield the numbers of each row of a column of vectors, flat, not copied."""
-    for chunk in lists.chunks:
-        numbers = chunk.values.to_numpy()
-        for start, stop in np.lib.stride_tricks.sliding_window_view(chunk.offsets.to_numpy(), 2):
-            yield numbers[start:stop]
-
-
 def write_tables(tables: Iterable[Any], path: Path) -> None:
     """Write a parquet file, a row group a table."""
     pyarrow = import_pyarrow()

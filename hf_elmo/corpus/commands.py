@@ -19,8 +19,7 @@ from hf_elmo.command_errors import report_errors
 from .embed_files import embed_file
 from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
 from .engines import embed_in_processes, embed_in_ray
-from .output_parts import Engine, find_folder
-from .rows import Rows
+from .output_parts import Engine
 from .sentence_embedder import SentenceEmbedder
 from .settings import OutputDtype, Settings
 from .text_reader import InputFormat
@@ -149,7 +148,7 @@ def embed(
             output_format=output_format,
             overwrite=overwrite,
             progress=sys.stderr.isatty(),
-            engine=_make_engine(engine, embedder, source, output, settings, workers, address),
+            engine=_make_engine(engine, embedder, workers, address),
         )
     typer.echo(f"Wrote {output}.", err=True)
 
@@ -195,7 +194,7 @@ def _explain_full_disks() -> Iterator[None]:
 def _check_engine(
     source: str, output: Path, engine: EngineName, workers: int, address: str | None, num_ranks: int
 ) -> None:
-    if source == "-" and (num_ranks > 1 or engine == "ray"):
+    if source == "-" and num_ranks > 1:
         raise ValueError("Several processes cannot share stdin; write the text to a file first.")
     if num_ranks > 1 and (workers > 1 or engine == "ray"):
         raise ValueError(
@@ -212,25 +211,17 @@ def _check_engine(
 
 
 def _make_engine(
-    name: EngineName,
-    embedder: SentenceEmbedder,
-    source: str,
-    output: Path,
-    settings: Settings,
-    workers: int,
-    address: str | None,
+    name: EngineName, embedder: SentenceEmbedder, workers: int, address: str | None
 ) -> Engine | None:
     """Make what computes the vectors; None = this process."""
     if name == "ray":
         return partial(
             embed_in_ray,
             embedder=embedder,
-            rows=Rows(source, settings),
-            folder=find_folder(output),
             num_workers=workers,
             cpus_per_worker=embedder.threads or 1,
             address=address,
         )
-    return (
-        partial(embed_in_processes, embedder=embedder, num_workers=workers) if workers > 1 else None
-    )
+    if workers == 1:
+        return None
+    return partial(embed_in_processes, embedder=embedder, num_workers=workers)

@@ -160,11 +160,6 @@ def write_parts(
     return parts
 
 
-def find_parts(folder: Path) -> set[int]:
-    """Return the numbers of the parts that are there."""
-    return {int(part.stem) for part in folder.glob(PARTS)}
-
-
 def _check_part(part: Path, block: list[Row]) -> None:
     """Check that an earlier run's part is of these rows."""
     for before, now in zip_longest(read_rows(part), block):

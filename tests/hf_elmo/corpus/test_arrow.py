@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from hf_elmo.corpus import arrow
-from hf_elmo.corpus.arrow import add_vectors, iterate_vectors, read_parquet, split_words
+from hf_elmo.corpus.arrow import add_vectors, read_parquet, split_words
 
 
 def make_file(columns: dict[str, Any]) -> io.BytesIO:
@@ -72,8 +72,8 @@ def test_vectors_come_back_as_they_were(make: Any) -> None:
     assert type(batch) is type(make({"id": [1]}))
     assert batch.schema.metadata[b"hf_elmo"] == b'{"layers": 2, "width": 3}'
     found = pa.table(batch) if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-    for numbers, array in zip(iterate_vectors(found["v"]), arrays, strict=True):
-        np.testing.assert_array_equal(numbers.reshape(2, -1, 3), array)
+    for numbers, array in zip(found["v"], arrays, strict=True):
+        np.testing.assert_array_equal(numbers.values.to_numpy().reshape(2, -1, 3), array)
 
 
 def test_an_empty_batch_has_the_column_too() -> None:

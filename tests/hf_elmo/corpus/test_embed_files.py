@@ -26,7 +26,6 @@ from typer.testing import CliRunner
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 from hf_elmo.corpus import output_parts, writers
-from hf_elmo.corpus.arrow import iterate_vectors
 from hf_elmo.corpus.embed_files import embed_file
 from hf_elmo.corpus.embedding import embed
 from hf_elmo.corpus.settings import Settings
@@ -91,8 +90,8 @@ def read_parquet(path: Path) -> Iterator[np.ndarray]:
     table = parquet.read_table(path)
     assert table["id"].to_pylist() == list(range(len(table)))
     layout = json.loads(table.schema.metadata[b"hf_elmo"])
-    for numbers in iterate_vectors(table["vectors"]):
-        yield numbers.reshape(layout["layers"], -1, layout["width"])
+    for numbers in table["vectors"]:
+        yield numbers.values.to_numpy().reshape(layout["layers"], -1, layout["width"])
 
 
 OUTPUTS = {

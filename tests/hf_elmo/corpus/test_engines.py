@@ -144,7 +144,7 @@ def find_workers(driver: int) -> list[psutil.Process]:
     """Find the processes that compute for a command."""
     found = []
     for process in psutil.Process(driver).children(recursive=True):
-        if re.search(r"ray::.*MapBatches|spawn_main", " ".join(process.cmdline())):
+        if re.search(r"ray::SentenceEmbedder|spawn_main", " ".join(process.cmdline())):
             found.append(process)
     return found
 
@@ -166,7 +166,7 @@ def test_killed_at_random_the_same_command_completes_the_output(
     chance = random.Random(f"{arguments} {whom}")
     command = [*COMMAND, *make_arguments(corpus, *arguments)]
     partial = corpus.parent / "vectors.parquet.partial"
-    for at in sorted(chance.sample(range(60), 3)):  # parts that are there when it is killed
+    for at in sorted(chance.sample(range(60), 4)):  # parts that are there when it is killed
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
             while process.poll() is None and len(list(partial.glob("*.safetensors"))) <= at:
                 time.sleep(0.005)

@@ -1,6 +1,8 @@
 """The callable of every engine: what goes in comes out with its vectors."""
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,20 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.corpus import SentenceEmbedder, sentence_embedder
 from hf_elmo.corpus.embedding import embed
 
+GROWTH = """
+import sys
+import psutil
+from hf_elmo.corpus import SentenceEmbedder
+
+embedder = SentenceEmbedder(sys.argv[1], pooling="mean")
+for number in range(100):  # 10,000 words each, none of which was met before
+    first = 10_000 * number
+    words = [str(number) for number in range(first, first + 10_000)]
+    embedder({"text": [words[start : start + 20] for start in range(0, len(words), 20)]})
+    if number == 19:
+        before = psutil.Process().memory_info().rss
+print((psutil.Process().memory_info().rss - before) / 1e6)
+"""
 SENTENCES = [["The", "bank", "raised", "its", "rates", "."], [], ["A", "river", "bank"]]
 
 
@@ -99,3 +115,10 @@ def test_a_batch_that_has_no_text_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         SentenceEmbedder()(batch)
+
+
+@pytest.mark.slow
+def test_a_worker_does_not_grow_over_a_million_new_words(tiny_folder: Path) -> None:
+    command = [sys.executable, "-c", GROWTH, str(tiny_folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 30  # megabytes over the last 800,000 words
