@@ -44,6 +44,7 @@ def test_the_kernel_in_the_interpreter_equals_the_cpus_operations() -> None:
     assert done.stdout == "equal\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_cpu_needs_no_triton() -> None:
     script = "import sys, hf_elmo; print('hf_elmo.lstm_triton' in sys.modules)"
     command = [sys.executable, "-c", script]

@@ -68,6 +68,7 @@ assert len(tagger(" ".join(SENTENCE))) == len(SENTENCE)
 """
 
 
+@pytest.mark.slow
 def test_folders_with_code_load_without_the_package(
     tiny_config: ElmoConfig, tmp_path: Path
 ) -> None:

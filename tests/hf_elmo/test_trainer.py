@@ -91,6 +91,7 @@ def test_trainer_makes_the_loss_fall(
         assert_close(model.elmo.state_dict(), before, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own: it looks at every attribute
 def test_trainer_can_compile(tiny_config: ElmoConfig, tmp_path: Path) -> None:
     losses = []

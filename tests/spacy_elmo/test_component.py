@@ -228,6 +228,7 @@ def test_tensor_is_set_beside_a_tok2vec_that_nothing_reads(
 # How it is found
 
 
+@pytest.mark.slow
 def test_pipelines_without_elmo_do_not_import_transformers() -> None:
     code = (
         "import sys, spacy; spacy.blank('en'); assert 'spacy_elmo.component' in sys.modules; "
