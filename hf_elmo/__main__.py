@@ -25,6 +25,6 @@ add_task_commands(app)
 add_demo(app)
 
 if __name__ == "__main__":
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         logging.disable_progress_bar()  # transformers' own, which would fill a log
     app()

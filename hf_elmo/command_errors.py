@@ -1,7 +1,10 @@
 """One style of error for all commands: `Error: ...` on stderr, exit code 1, no traceback."""
 
+import os
+import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -13,6 +16,8 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
+        if sys.stderr is None:  # closed (`2>&-`), which bars of progress do not expect
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (till the process ends)
         try:
             command(*args, **kwargs)
         except BrokenPipeError:

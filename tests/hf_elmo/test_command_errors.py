@@ -1,9 +1,11 @@
 import errno
 import os
+import sys
 
 import pytest
 import typer
 from safetensors import SafetensorError
+from tqdm import tqdm
 from typer.testing import CliRunner
 
 from hf_elmo.command_errors import report_errors
@@ -44,3 +46,16 @@ def test_a_mistake_of_the_program_keeps_its_traceback() -> None:
 
     with pytest.raises(KeyError):
         command()
+
+
+def test_a_command_draws_its_bars_where_stderr_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    @report_errors
+    def command() -> None:
+        seen.extend(tqdm([1, 2]))
+
+    monkeypatch.setattr(sys, "stderr", None)
+    command()
+    sys.stderr.close()
+    assert seen == [1, 2]
