@@ -19,6 +19,10 @@ NUM_BYTES = 256
 SPECIAL_MASK = "special_tokens_mask"
 REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within its bytes
 
+NO_PAIRS = (
+    "A biLM reads one text at a time, so this is no model for pairs (cross-encoders, zero-shot "
+    "classification): `python -m hf_elmo train entailment` trains one over it."
+)
 # What `__call__` of the base class may pass on, whether it means something here or not.
 CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
 
@@ -204,7 +208,7 @@ def check_pattern(word_pattern: str) -> None:
 def check_options(text_pair: object, options: Mapping[str, Any]) -> None:
     """Refuse pairs and options that have no meaning here."""
     if text_pair is not None:
-        raise ValueError("Expected one sentence, got a pair; a biLM reads one sentence at a time.")
+        raise ValueError(f"Expected one text, got a pair. {NO_PAIRS}")
     unexpected = sorted(options.keys() - CALL_ARGUMENTS)
     if unexpected:
         raise TypeError(f"Expected arguments of a tokenizer, got {unexpected}.")
@@ -232,10 +236,21 @@ def check_texts(texts: Any) -> None:
     check_list(texts, "texts, or one text")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
+            advice = "For lists of words, pass is_split_into_words=True."
             raise TypeError(
-                f"Expected every text to be a str, got {describe(text)} as text {number}. For "
-                "lists of words, pass is_split_into_words=True."
+                f"Expected every text to be a str, got {describe(text)} as text {number}. "
+                f"{NO_PAIRS if _is_pair(text) else advice}"
             )
+
+
+def _is_pair(value: object) -> bool:
+    """Whether these are two texts; words have no spaces within."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(text, str) for text in value)
+        and any(" " in text.strip() for text in value)
+    )
 
 
 def check_sentences(sentences: Any) -> None:

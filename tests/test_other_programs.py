@@ -9,7 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from spacy.language import Language
 
-from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoForSequenceClassification, ElmoModel, ElmoTokenizer
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,6 +41,15 @@ def test_sentence_transformers_take_the_mean_of_the_top_layer(
     encoder.save(str(tmp_path / "saved"))
     again = program.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     assert_allclose(again.encode(TEXTS), vectors, atol=1e-5)
+
+
+def test_cross_encoders_say_that_they_need_pairs(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    program = pytest.importorskip("sentence_transformers")
+    ElmoForSequenceClassification(tiny_model.config).save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    encoder = program.CrossEncoder(str(tmp_path), device="cpu")
+    with pytest.raises((TypeError, ValueError), match="A biLM reads one text at a time"):
+        encoder.predict([("The bank", "A river bank")])
 
 
 def test_keybert_finds_keywords_by_a_pipeline(pipeline: Language) -> None:

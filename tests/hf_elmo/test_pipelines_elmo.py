@@ -34,7 +34,8 @@ def make_pipeline(
     """A pipeline over a saved model, by the folder's name alone."""
     torch.manual_seed(0)
     labels = {0: "O", 1: "B-X", 2: "I-X"}
-    model = head(ElmoConfig(**{**config.to_dict(), "id2label": labels}))
+    names = {"id2label": labels, "label2id": {name: row for row, name in labels.items()}}
+    model = head(ElmoConfig(**{**config.to_dict(), **names}))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
@@ -150,3 +151,13 @@ def test_token_classification_joins_entities(
         entities = pipe(TEXTS[0], aggregation_strategy=strategy)
     spans = [(entity["entity_group"], entity["start"], entity["end"]) for entity in entities]
     assert spans == [("X", 4, 15), ("X", 20, 25), ("X", 25, 26)]
+
+
+def test_zero_shot_classification_says_that_it_needs_pairs(
+    tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    pipe = make_pipeline(
+        "zero-shot-classification", ElmoForSequenceClassification, tiny_config, tmp_path
+    )
+    with pytest.raises(TypeError, match=r"text 0. A biLM reads one text at a time, .* for pairs"):
+        pipe(TEXTS[0], candidate_labels=["money", "rivers"])

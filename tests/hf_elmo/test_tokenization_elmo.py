@@ -576,10 +576,12 @@ def test_special_tokens_that_cannot_be_added_leave_no_trace(
 
 
 @pytest.mark.parametrize("name", ["pad_token", "pad_token_id"])
-def test_padding_cannot_be_taken_away(name: str) -> None:
+def test_padding_cannot_be_taken_away(name: str, tmp_path: Path) -> None:
     tokenizer = ElmoTokenizer()
     setattr(tokenizer, name, getattr(tokenizer, name.replace("pad", "eos")))  # a stock idiom
-    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("[PAD]", 0)
+    tokenizer.save_pretrained(tmp_path)
+    for same in (tokenizer, ElmoTokenizer.from_pretrained(tmp_path)):
+        assert (same.pad_token, same.pad_token_id) == ("[PAD]", 0)
     ids = tokenizer([["a"], ["b", "c"]], is_split_into_words=True, padding=True)["input_ids"]
     assert ids.shape == (2, 2, 50)
 
@@ -735,6 +737,8 @@ def test_arguments_must_agree(arguments: dict[str, Any], message: str) -> None:
     [
         (["a", None], r"got None \(NoneType\) as text 1"),
         ([["a"]], r"got \['a'\] \(list\) as text 0. For lists of words"),
+        ([["a", "b"]], r"got \['a', 'b'\] \(list\) as text 0. For lists of words"),
+        ([("a b", "c")], r"got \('a b', 'c'\) \(tuple\) as text 0. A biLM reads one text at"),
         (3, r"Expected a list of texts, or one text; got 3 \(int\)"),
         (b"a", r"Expected a list of texts, or one text; got b'a' \(bytes\)"),
     ],
@@ -765,7 +769,7 @@ def test_words_must_be_strings(words: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"text_pair": "b"}, "got a pair"),
+        ({"text_pair": "b"}, "got a pair. A biLM reads one text at a time, .* train entailment"),
         ({"return_overflowing_tokens": True}, "Expected no return_overflowing_tokens"),
         ({"stride": 2}, "Expected no stride"),
         ({"return_token_type_ids": True}, "Expected no return_token_type_ids"),
