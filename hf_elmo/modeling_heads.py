@@ -144,6 +144,44 @@ def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, .
     return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)
 
 
+def run_for_layers(
+    elmo: ElmoModel,
+    input_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    word_input_ids: Tensor | None = None,
+    state: ElmoState | None = None,
+) -> tuple[tuple[Tensor, ...], ElmoModelOutput]:
+    """Run a biLM for all of its layers, without a graph if none of its weights is trained.
+
+    Heads do this, and mix what comes, in two steps: to accelerate, a biLM that is given to another
+    module is data, to be moved to that module's device.
+
+    Args:
+        elmo: The biLM.
+        input_ids: As for `ElmoModel`.
+        attention_mask: As for `ElmoModel`.
+        word_input_ids: As for `ElmoModel`.
+        state: As for `ElmoModel`.
+
+    Returns:
+        The layers, each of shape `(batch, tokens, hidden_size)`; and all that the biLM returns.
+
+    Raises:
+        ValueError: As `ElmoModel`.
+    """
+    is_trained = any(parameter.requires_grad for parameter in elmo.parameters())
+    with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
+        outputs: ElmoModelOutput = elmo(
+            input_ids,
+            attention_mask,
+            word_input_ids,
+            state=state,
+            output_hidden_states=True,
+            return_dict=True,
+        )
+    return cast(tuple[Tensor, ...], outputs.hidden_states), outputs
+
+
 class ElmoFeatures(nn.Module):
     """What a task reads of a biLM: mixes of its layers (Peters et al. 2018, 3.2 and 3.3).
 
@@ -204,17 +242,7 @@ class ElmoFeatures(nn.Module):
         Raises:
             ValueError: As `ElmoModel`.
         """
-        is_trained = any(parameter.requires_grad for parameter in elmo.parameters())
-        with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
-            outputs: ElmoModelOutput = elmo(
-                input_ids,
-                attention_mask,
-                word_input_ids,
-                state=state,
-                output_hidden_states=True,
-                return_dict=True,
-            )
-        layers = cast(tuple[Tensor, ...], outputs.hidden_states)
+        layers, outputs = run_for_layers(elmo, input_ids, attention_mask, word_input_ids, state)
         return self.mix(layers, outputs.attention_mask), outputs
 
     def mix(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> list[Tensor]:
@@ -297,7 +325,10 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
         Raises:
             ValueError: As `ElmoModel`.
         """
-        mixes, outputs = self.features(self.elmo, input_ids, attention_mask, word_input_ids, state)
+        layers, outputs = run_for_layers(
+            self.elmo, input_ids, attention_mask, word_input_ids, state
+        )
+        mixes = self.features.mix(layers, outputs.attention_mask)
         logits = self.classifier(torch.cat(mixes, dim=-1))
         loss = None
         if labels is not None:
@@ -361,7 +392,10 @@ class ElmoForSequenceClassification(ElmoPreTrainedModel):
         Raises:
             ValueError: As `ElmoModel`.
         """
-        mixes, outputs = self.features(self.elmo, input_ids, attention_mask, word_input_ids, state)
+        layers, outputs = run_for_layers(
+            self.elmo, input_ids, attention_mask, word_input_ids, state
+        )
+        mixes = self.features.mix(layers, outputs.attention_mask)
         mask = cast(Tensor, outputs.attention_mask).bool()
         pooled = _pool(torch.cat(mixes, dim=-1), mask, self.config.classifier_pooling)
         logits = self.classifier(self.dropout(pooled))

@@ -13,7 +13,7 @@ from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.lstm import ElmoLstm
 from hf_elmo.model_card import CARD_FILE
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.modeling_heads import ElmoFeatures
+from hf_elmo.modeling_heads import ElmoFeatures, run_for_layers
 
 from .card import make_task_card
 from .configuration import ElmoTaskConfig
@@ -174,7 +174,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         if elmo_layers is not None and config.num_mixes:
             mixes = self.features.mix(elmo_layers.transpose(0, 1), mask)
         elif config.num_mixes:
-            mixes, _ = self.features(self.elmo, input_ids, mask.long(), word_input_ids, None)
+            layers, _ = run_for_layers(self.elmo, input_ids, mask.long(), word_input_ids)
+            mixes = self.features.mix(layers, mask)
         if config.elmo_at in ("input", "both"):
             parts.append(mixes[0])
         inputs = torch.cat(parts, dim=-1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import cpu_offload
+from accelerate import cpu_offload, disk_offload
 from batches import HEADS, SENTENCES, TOLERANCE, make_batch, make_classifier
 from hub_server import run_hub
 from huggingface_hub import constants
@@ -252,3 +252,20 @@ def test_an_offloaded_encoder_computes_the_same(tiny_model: ElmoModel) -> None:
         cpu_offload(tiny_model.token_encoder, execution_device="cpu")
         assert tiny_model.token_encoder.projection.weight.is_meta
         assert_close(tiny_model(*batch).elmo, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_models_on_a_disk_compute_the_same(
+    tiny_config: ElmoConfig, tmp_path: Path, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7)
+    batch = make_batch(tiny_config, SENTENCES)
+    expected = model(*batch)[0]
+    model.save_pretrained(tmp_path / "model")
+    loaded = head.from_pretrained(
+        tmp_path / "model", device_map={"": "disk"}, offload_folder=tmp_path / "one"
+    )
+    disk_offload(model, tmp_path / "two", execution_device="cpu")
+    for offloaded in (loaded, model):
+        assert all(parameter.is_meta for parameter in offloaded.parameters())
+        assert_close(offloaded(*batch)[0], expected, **TOLERANCE)
