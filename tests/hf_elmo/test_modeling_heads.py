@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -442,7 +443,14 @@ def test_features_drop_out_their_mixes_in_training_alone(tiny_config: ElmoConfig
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's own: it looks at every attribute
-@pytest.mark.parametrize("export", [torch.export.export, torch.jit.trace])
+@pytest.mark.parametrize(
+    "export",
+    [
+        torch.export.export,
+        torch.jit.trace,
+        partial(torch.onnx.export, f="absent.onnx", dynamo=False),  # else by torch.export
+    ],
+)
 def test_export_is_refused_in_a_sentence(
     tiny_config: ElmoConfig, export: Callable[..., object]
 ) -> None:
@@ -477,3 +485,26 @@ def test_peft_trains_the_mixes_beside_adapters(tiny_config: ElmoConfig) -> None:
     saved = "base_model.model.features.modules_to_save.default.scalar_mixes.0"
     assert {f"{saved}.weights", f"{saved}.gamma"} <= names
     assert any("lora_A" in name for name in names)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, which peft asks
+def test_peft_adapts_the_weights_of_the_lstms(tiny_config: ElmoConfig) -> None:
+    peft = pytest.importorskip("peft")
+    names = ["input_weight", "state_weight", "projection_weight"]
+    config = peft.LoraConfig(r=2, target_modules=[], target_parameters=names)
+    batch = make_batch(tiny_config, SENTENCES)
+    model = make_classifier(ElmoForTokenClassification, tiny_config)
+    expected = model(*batch)[0]
+    model = peft.get_peft_model(model, config).eval()
+    for name, value in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(value)  # zeros at first, which change nothing
+    with torch.no_grad():
+        adapted = model(*batch)[0]
+    model(*batch)[0].sum().backward()
+    trained = {name for name, value in model.named_parameters() if value.grad is not None}
+    assert len([name for name in trained if "lora_A" in name]) == 12  # of 3 weights of 4 LSTMs
+    with model.disable_adapter():
+        assert_close(model(*batch)[0], expected)
+    assert (adapted - expected).abs().max() > 0.01
+    assert_close(model.merge_and_unload()(*batch)[0], adapted)
