@@ -17,6 +17,11 @@ settings.register_profile("same everywhere", derandomize=True)
 settings.load_profile("same everywhere")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the number of kills be chosen; each round has three."""
+    parser.addoption("--kill-rounds", type=int, default=4, help="rounds of kills at random times")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return the folder of corpora and checkpoints beside the project; tests skip without it."""

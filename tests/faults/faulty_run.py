@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 import safetensors.torch
 import torch
+from tqdm.std import TqdmDefaultWriteLock
+
+TqdmDefaultWriteLock.mp_lock = None  # forks share it: who is killed with it would stop all others
 
 Fault = Literal["kill", "full", "read-only", "interrupt", "terminate"]
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate"}
