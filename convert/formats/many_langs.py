@@ -109,8 +109,8 @@ def find_settings(folder: Path) -> Path | None:
     if "token_embedder" in config:
         return path
     name = PurePosixPath(str(config.get("config_path"))).name
-    for place in (folder / name, folder / "configs" / name):
-        if name and place.is_file():
+    for place in (*folder.glob("*"), *folder.glob("configs/*")):
+        if place.name == name and place.is_file():
             return place
     if name not in PUBLISHED_SETTINGS:
         bilm_options.warn_of_guess(folder / name)

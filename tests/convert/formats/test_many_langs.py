@@ -129,7 +129,11 @@ def test_settings_of_published_models_are_known(tmp_path: Path) -> None:
     assert config.max_characters_per_token == 50
 
 
-@pytest.mark.parametrize("config", [None, '{"config_path": "lost.json"}', "{}"])
+@pytest.mark.parametrize(
+    "config",
+    [None, '{"config_path": "lost.json"}', "{}", json.dumps({"config_path": "x" * 1000})],
+    ids=["no file", "lost", "no name", "no name of a file"],
+)
 def test_settings_that_are_nowhere_are_guessed(config: str | None, tmp_path: Path) -> None:
     folder = write_many_langs(tmp_path / "source", make_many_langs())
     (folder / "config.json").unlink()
