@@ -113,7 +113,7 @@ def _read_tokenizer(folder: Path) -> dict[str, Any]:
         return {}
     try:
         tokenizer = ElmoTokenizer.from_pretrained(folder)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, FileNotFoundError) as error:
         raise ConversionError(f"{folder}: expected an ElmoTokenizer, got: {error}") from error
     return {
         "words": tokenizer.word_vocab and tuple(tokenizer.word_vocab),
@@ -126,13 +126,14 @@ def _read_mixes(path: Path) -> dict[str, Mix]:
     """Read the mixes that tasks learned, of a converted model."""
     if not path.is_file():
         return {}
+    errors = ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError
     try:
         mixes = json.loads(path.read_text(encoding="utf-8"))
         return {
             name: Mix(tuple(map(float, mix["weights"])), float(mix["gamma"]), mix["layer_norm"])
             for name, mix in mixes.items()
         }
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except errors as error:
         raise ConversionError(f"{path}: expected scalar mixes by name, got: {error!r}.") from error
 
 

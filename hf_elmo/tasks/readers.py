@@ -264,7 +264,7 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
             try:
                 place = int(frame["v"])
                 spans = [Span(str(name), int(i), int(j)) for name, i, j in frame["args"]]
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, OverflowError, TypeError, ValueError):
                 refuse(path, number, "frames with v and args [label, first, last]", frame)
             if any(not 0 <= s.start <= s.end < len(words) for s in spans) or not (
                 0 <= place < len(words)

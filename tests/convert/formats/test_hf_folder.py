@@ -137,6 +137,16 @@ BROKEN_FOLDERS = {
         lambda folder: edit_config(folder, projection_size=10**12, hidden_size=2 * 10**12),
         "model: expected a (biLM of a size that can be|tensor)",
     ),
+    "tokenizer of another": (
+        lambda folder: (folder / "tokenizer_config.json").write_text("{}"),
+        "model: expected an ElmoTokenizer, got: Expected a tokenizer_config.json",
+    ),
+    "mix without end": (
+        lambda folder: (folder / "scalar_mixes.json").write_text(
+            json.dumps({"0": {"weights": [10**400], "gamma": 1, "layer_norm": "none"}})
+        ),
+        r"scalar_mixes.json: expected scalar mixes by name, got: OverflowError\('int too large",
+    ),
     "config of another": (
         lambda folder: edit_config(folder, cell_size=7),
         r"expected a tensor backward_lstm.layers.0.bias of shape \(28,\), found \(24,\)",

@@ -126,6 +126,12 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     ),
     (
         read_frames,
+        '{"tokens": ["a"], "frames": [{"v": 1e999, "args": []}]}\n',
+        "x.jsonl",
+        "line 1: expected frames with v and args",
+    ),
+    (
+        read_frames,
         '{"tokens": ["a"], "frames": [{"v": 0}]}\n',
         "x.jsonl",
         r"line 1: expected frames with v and args \[label, first, last\]",
