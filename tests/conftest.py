@@ -18,8 +18,8 @@ settings.load_profile("same everywhere")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the number of kills be chosen; each round has three."""
-    parser.addoption("--kill-rounds", type=int, default=4, help="rounds of kills at random times")
+    """Let the number of kills be chosen."""
+    parser.addoption("--kills", type=int, default=10, help="of each command, at random times")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Commands killed at random times, or without anybody to tell: the same command finishes them.
 
-`--kill-rounds 34` makes a hundred kills of each.
+`pytest -m faults tests/faults/test_random_kills.py --kills 100` kills each a hundred times.
 """
 
 import os
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.faults,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-KILLS = 3  # in each round one run after the other is killed, then one ends
+MAX_RUNS = 3  # that are killed one after the other, before one runs to its end
 TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n\n"
 OUTPUTS = {
     "embed h5": "vectors.h5",
@@ -102,18 +102,19 @@ def test_the_same_command_finishes_what_was_killed(
 ) -> None:
     tiny_config.dropout = 0.1
     command = make_command(name, tmp_path, tiny_folder, tiny_config)
-    num_rounds = pytestconfig.getoption("kill_rounds")
-    whole, *places = [tmp_path / f"round-{number}" for number in range(num_rounds + 1)]
+    whole = tmp_path / "whole"
     whole.mkdir()
     start = time.monotonic()
     assert run(command(whole / OUTPUTS[name]), tmp_path).exit_code == 0
     duration = time.monotonic() - start
 
-    for place in places:
+    rng, num_rounds, num_kills = random.Random(name), 0, 0
+    while num_kills < pytestconfig.getoption("kills"):
+        num_rounds += 1
+        place = tmp_path / f"round-{num_rounds}"
         place.mkdir()
-        rng = random.Random(place.name)
         output = place / OUTPUTS[name]
-        times = [rng.uniform(0, duration) for _ in range(KILLS)]
+        times = [rng.uniform(0, duration) for _ in range(MAX_RUNS)]
         codes = [run(command(output), tmp_path, seconds=seconds).exit_code for seconds in times]
         was_there = output.exists()
         last = run(command(output), tmp_path).exit_code
@@ -121,6 +122,7 @@ def test_the_same_command_finishes_what_was_killed(
         assert last == 0 or is_refused, (place, times, codes, last)
         check_same(output, whole / OUTPUTS[name])
         assert list_names(place) == list_names(whole), (place, times, codes)
+        num_kills += codes.count(-signal.SIGKILL)
 
 
 def test_a_run_that_is_killed_while_it_draws_a_bar_does_not_stop_the_next(tmp_path: Path) -> None:
