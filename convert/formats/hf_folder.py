@@ -31,6 +31,15 @@ from hf_elmo.safetensors_header import make_header
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
+MALFORMED = (  # what JSON of another shape leads its readers to
+    AttributeError,
+    FileNotFoundError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
     "characters",
     "sentence_start",
@@ -63,7 +72,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     folder = sources.checkpoint
     try:
         config = ElmoConfig.from_pretrained(folder)
-    except (ValueError, TypeError, StrictDataclassError) as error:
+    except (StrictDataclassError, *MALFORMED) as error:
         raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
     path = folder / WEIGHTS
     if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
@@ -113,7 +122,7 @@ def _read_tokenizer(folder: Path) -> dict[str, Any]:
         return {}
     try:
         tokenizer = ElmoTokenizer.from_pretrained(folder)
-    except (ValueError, TypeError, FileNotFoundError) as error:
+    except MALFORMED as error:
         raise ConversionError(f"{folder}: expected an ElmoTokenizer, got: {error}") from error
     return {
         "words": tokenizer.word_vocab and tuple(tokenizer.word_vocab),
@@ -126,14 +135,13 @@ def _read_mixes(path: Path) -> dict[str, Mix]:
     """Read the mixes that tasks learned, of a converted model."""
     if not path.is_file():
         return {}
-    errors = ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError
     try:
         mixes = json.loads(path.read_text(encoding="utf-8"))
         return {
             name: Mix(tuple(map(float, mix["weights"])), float(mix["gamma"]), mix["layer_norm"])
             for name, mix in mixes.items()
         }
-    except errors as error:
+    except MALFORMED as error:
         raise ConversionError(f"{path}: expected scalar mixes by name, got: {error!r}.") from error
 
 

@@ -129,6 +129,10 @@ BROKEN_FOLDERS = {
         ),
         "expected an ElmoConfig, got: .*cell_size",
     ),
+    "config of another shape": (
+        lambda folder: edit_config(folder, id2label=3),
+        "model: expected an ElmoConfig, got: 'int' object has no attribute 'items'",
+    ),
     "layers without end": (
         lambda folder: edit_config(folder, num_hidden_layers=10**9),
         "model: expected tensors of 1000000001 layers, found 27 tensors",
@@ -140,6 +144,10 @@ BROKEN_FOLDERS = {
     "tokenizer of another": (
         lambda folder: (folder / "tokenizer_config.json").write_text("{}"),
         "model: expected an ElmoTokenizer, got: Expected a tokenizer_config.json",
+    ),
+    "tokenizer of brackets": (
+        lambda folder: (folder / "tokenizer_config.json").write_text("[" * 100_000),
+        "model: expected an ElmoTokenizer, got: maximum recursion depth exceeded",
     ),
     "mix without end": (
         lambda folder: (folder / "scalar_mixes.json").write_text(
