@@ -24,6 +24,7 @@ def test_each_command_explains_itself_by_an_example(command: str) -> None:
     assert f"python -m hf_elmo {command}" in " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_a_closed_stderr_stops_no_command(tmp_path: Path) -> None:
     text, output = tmp_path / "text.txt", tmp_path / "vocab.txt"
     text.write_text("a bank\n")

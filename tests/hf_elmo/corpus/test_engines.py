@@ -84,6 +84,7 @@ def check(expected: Vectors, *paths: Path) -> None:
         np.testing.assert_allclose(vectors, expected[name], rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_workers_give_what_one_process_gives(tiny_model: ElmoModel, tiny_folder: Path) -> None:
     rows = [Row(number, words) for number, words in enumerate(SENTENCES[:30])]
     blocks = [rows[start : start + 4] for start in range(0, 30, 4)]
