@@ -228,6 +228,9 @@ class ElmoFeatures(nn.Module):
     ) -> tuple[list[Tensor], ElmoModelOutput]:
         """Run the biLM and mix its layers.
 
+        Where accelerate keeps parts of a model on a disk, call `run_for_layers` and `mix` instead:
+        it moves a module that is an argument.
+
         Args:
             elmo: The biLM.
             input_ids: As for `ElmoModel`.

@@ -31,7 +31,7 @@ from hf_elmo.safetensors_header import make_header
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
-MALFORMED = (  # what JSON of another shape leads its readers to
+MALFORMED = (  # errors that readers raise at JSON of an unexpected shape, or without a file
     AttributeError,
     FileNotFoundError,
     KeyError,

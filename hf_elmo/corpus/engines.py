@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
+from itertools import chain
 from multiprocessing import get_context, parent_process
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,7 @@ from .rows import Row
 from .sentence_embedder import SentenceEmbedder
 
 WAITING_BLOCKS = 2  # of a worker: one that it computes, one that waits
-MAX_RETRIES = 5  # of a block, if Ray's workers die of it
+MAX_RETRIES = 5  # of a block, if its worker dies
 
 
 def embed_in_processes(
@@ -86,8 +87,8 @@ def embed_in_ray(
 ) -> Iterator[Iterator[Piece]]:
     """Compute the vectors of blocks of rows by actors of Ray.
 
-    Blocks go to the actor that has the least to do; the vectors come back in order. An actor that
-    dies is started again, and its block computed again.
+    A block goes to the actor, of those that have started, that has the least to do; the vectors
+    come back in order. An actor that dies is started again, and its block computed again.
 
     Args:
         blocks: The rows.
@@ -101,36 +102,66 @@ def embed_in_ray(
 
     Raises:
         ImportError: If Ray is not installed.
+        ValueError: If the cluster has no room for an actor, or the embedder's settings are wrong.
         OSError: If Ray gives up.
     """
+    blocks = iter(blocks)
+    first = next(blocks, None)
+    if first is None:
+        return
+    needs = {"CPU": cpus_per_worker, "GPU": int((embedder.device or "").startswith("cuda"))}
     ray = _start_ray(address, num_workers * cpus_per_worker)
     try:
+        _check_room(ray.cluster_resources(), needs)
         make_actor = ray.remote(
-            num_cpus=cpus_per_worker,
-            num_gpus=1 if (embedder.device or "").startswith("cuda") else None,
+            num_cpus=needs["CPU"],
+            num_gpus=needs["GPU"],
             max_restarts=-1,
             max_task_retries=MAX_RETRIES,
         )(SentenceEmbedder).remote
         actors = [make_actor(**asdict(embedder)) for _ in range(num_workers)]
-        waiting: deque[tuple[list[Row], Any, int]] = deque()  # rows, their vectors, whose work
-        for block in blocks:
-            refs = [vectors for _, vectors, _ in waiting]
-            busy = set(ray.wait(refs, num_returns=len(refs), timeout=0)[1]) if refs else set()
-            work = Counter(actor for _, vectors, actor in waiting if vectors in busy)
-            actor = min(range(num_workers), key=lambda number: work[number])
-            vectors = actors[actor].embed.remote([row.words for row in block])
-            waiting.append((block, vectors, actor))
+        starts = {actor.__ray_ready__.remote(): actor for actor in actors}
+        waiting: deque[tuple[list[Row], Any, Any]] = deque()  # rows, their vectors, the actor
+        for block in chain([first], blocks):
+            actor = _choose_actor(ray, starts, [work[1:] for work in waiting])
+            waiting.append((block, actor.embed.remote([row.words for row in block]), actor))
             if len(waiting) == WAITING_BLOCKS * num_workers:
-                first, vectors, _ = waiting.popleft()
-                yield _make_pieces(first, map(np.array, ray.get(vectors)))  # copies: free of Ray
-        for first, vectors, _ in waiting:
-            yield _make_pieces(first, map(np.array, ray.get(vectors)))
+                yield _receive(ray, *waiting.popleft())
+        while waiting:
+            yield _receive(ray, *waiting.popleft())
+    except ray.exceptions.RayTaskError as error:  # what the embedder itself has raised
+        raise error.cause from error
     except ray.exceptions.RayError as error:
         raise OSError(
             f"Ray gave up: {error}. What is complete is kept: run the same again."
         ) from error
     finally:
         ray.shutdown()
+
+
+def _check_room(resources: dict[str, float], needs: dict[str, int]) -> None:
+    """Refuse a cluster in which an actor would wait for ever."""
+    for name, number in needs.items():
+        if resources.get(name, 0) < number:
+            raise ValueError(
+                f"Expected {number} {name} for a worker in the Ray cluster, found "
+                f"{resources.get(name, 0):g} in all."
+            )
+
+
+def _choose_actor(ray: ModuleType, starts: dict[Any, Any], waiting: list[tuple[Any, Any]]) -> Any:
+    """Return the actor that has the least to do; wait until one has started."""
+    ray.wait(list(starts))
+    look = {"timeout": 0, "fetch_local": False}
+    started = ray.wait(list(starts), num_returns=len(starts), **look)[0]
+    refs = [vectors for vectors, _ in waiting]
+    busy = ray.wait(refs, num_returns=len(refs), **look)[1] if refs else []
+    work = Counter(actor for vectors, actor in waiting if vectors in busy)
+    return min((starts[start] for start in started), key=lambda actor: work[actor])
+
+
+def _receive(ray: ModuleType, block: list[Row], vectors: Any, _: Any) -> Iterator[Piece]:
+    return _make_pieces(block, map(np.array, ray.get(vectors)))  # copies, free of Ray's memory
 
 
 def _start_ray(address: str | None, num_cpus: int) -> ModuleType:
