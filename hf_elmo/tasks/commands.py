@@ -22,7 +22,7 @@ from .task import Task
 from .task import predict as predict_examples
 from .time_bound import TimeBound
 from .trainer import TaskTrainer, make_arguments
-from .words import StaticVectors, WordInputs, read_vectors
+from .words import StaticVectors, WordInputs, read_vectors, scale_vectors
 
 Place = Literal["input", "output", "both", "none"]
 
@@ -158,7 +158,7 @@ def _make_model(
     load_bilm(model, bilm)
     if static is not None:
         with torch.no_grad():
-            model.static_vectors.weight[1:] = static.table
+            model.static_vectors.weight[1:] = scale_vectors(static.table)
     words = [] if static is None else static.words
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return WordInputs(model, tokenizer, static_words=words, cache=LayerCache(cache_bytes))

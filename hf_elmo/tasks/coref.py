@@ -309,7 +309,7 @@ COREF = Task(
             },
         ),
         "cpu": Preset(
-            Recipe(batch_size=1, num_epochs=15, patience=4),
+            Recipe(batch_size=1, num_epochs=12, patience=12, schedule="linear"),
             {
                 "lstm_size": 100,
                 "hidden_size": 75,

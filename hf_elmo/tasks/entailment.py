@@ -133,7 +133,7 @@ ENTAILMENT = Task(
                 patience=5,
                 learning_rate=4e-4,
                 max_gradient_norm=10.0,
-                halves_rate=True,
+                schedule="halved",
             ),
             {
                 "hidden_size": 300,
@@ -145,10 +145,10 @@ ENTAILMENT = Task(
             Recipe(
                 batch_size=32,
                 num_epochs=15,
-                patience=4,
-                learning_rate=4e-4,
+                patience=15,
+                learning_rate=1e-3,
                 max_gradient_norm=10.0,
-                halves_rate=True,
+                schedule="linear",
             ),
             {
                 "hidden_size": 150,

@@ -150,7 +150,7 @@ NER = Task(
             },
         ),
         "cpu": Preset(
-            Recipe(batch_size=32, num_epochs=40, patience=10),
+            Recipe(batch_size=32, num_epochs=50, patience=50, schedule="linear"),
             {
                 "lstm_size": 100,
                 "char_size": 16,

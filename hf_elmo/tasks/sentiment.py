@@ -30,7 +30,7 @@ class ElmoSentimentConfig(ElmoTaskConfig):
 
     Args:
         hidden_size: Width of the linear layer on the words, and of a direction of both biLSTMs.
-        input_dropout: Probability for the words.
+        input_dropout: Probability for the words; None = .5 with ELMo, .25 without, as published.
         dropout: Probability after the linear layer on the words.
         num_pieces: Linear layers of which a maxout takes the largest.
     """
@@ -38,9 +38,14 @@ class ElmoSentimentConfig(ElmoTaskConfig):
     model_type = "elmo-sentiment"
 
     hidden_size: int = 150
-    input_dropout: float = 0.5
+    input_dropout: float | None = None
     dropout: float = 0.25
     num_pieces: int = 4
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.input_dropout is None:
+            self.input_dropout = 0.5 if self.num_mixes else 0.25
+        super().__post_init__(**kwargs)
 
 
 class ElmoForSentiment(ElmoTextClassifier):
@@ -93,7 +98,7 @@ class ElmoForSentiment(ElmoTextClassifier):
         """
         config = self.config
         words = self.read_words(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
-        x = F.dropout(words.input, config.input_dropout, self.training)
+        x = F.dropout(words.input, config.input_dropout or 0.0, self.training)
         x = F.dropout(self.input_linear(x).relu(), config.dropout, self.training)
         h = run_sentences(self.encoder, x, words.mask)
         shares = masked_softmax(compare_dot(h, h), words.mask[:, None, :])
@@ -130,7 +135,7 @@ SENTIMENT = Task(
             partial(read_trees, min_phrase=1),
         ),
         "cpu": Preset(
-            Recipe(batch_size=100, num_epochs=6, patience=2),
+            Recipe(batch_size=100, num_epochs=4, patience=4, schedule="linear"),
             {"hidden_size": 150, "elmo": {"mix_l2": 0.001}},
             partial(read_trees, min_phrase=4),
         ),

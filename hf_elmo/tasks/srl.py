@@ -178,7 +178,7 @@ SRL = Task(
             },
         ),
         "cpu": Preset(
-            Recipe(batch_size=64, num_epochs=8, patience=3, max_gradient_norm=5.0),
+            Recipe(batch_size=64, num_epochs=8, patience=8, schedule="linear"),
             {
                 "hidden_size": 150,
                 "num_layers": 4,

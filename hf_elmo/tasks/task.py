@@ -30,7 +30,8 @@ class Recipe:
         max_gradient: Bound of each number of a gradient; None = none.
         average: Decay of a moving average of the weights, which is then the model that is scored
             and kept; None = no average.
-        halves_rate: Whether the learning rate is halved after each epoch without a better score.
+        schedule: What the learning rate does: it stays as it is; it falls to 0 in a line over all
+            epochs; or it is halved after each epoch without a better score.
     """
 
     batch_size: int
@@ -41,7 +42,7 @@ class Recipe:
     max_gradient_norm: float | None = 5.0
     max_gradient: float | None = None
     average: float | None = None
-    halves_rate: bool = False
+    schedule: Literal["constant", "linear", "halved"] = "constant"
 
 
 @dataclass(frozen=True)

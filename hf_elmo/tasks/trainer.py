@@ -29,6 +29,15 @@ from .words import WordInputs
 
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
+# What transformers calls each schedule.
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "constant": {"lr_scheduler_type": SchedulerType.CONSTANT},
+    "linear": {"lr_scheduler_type": SchedulerType.LINEAR},
+    "halved": {
+        "lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU,
+        "lr_scheduler_kwargs": {"mode": "max", "factor": 0.5, "patience": 0},
+    },
+}
 
 
 def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> TrainingArguments:
@@ -43,17 +52,13 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
     Returns:
         The arguments.
     """
-    halving = {
-        "lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU,
-        "lr_scheduler_kwargs": {"mode": "max", "factor": 0.5, "patience": 0},
-    }
     arguments: dict[str, Any] = {
         "per_device_train_batch_size": recipe.batch_size,
         "per_device_eval_batch_size": recipe.batch_size,
         "num_train_epochs": recipe.num_epochs,
         "learning_rate": recipe.learning_rate,
         "max_grad_norm": recipe.max_gradient_norm or 0.0,
-        "lr_scheduler_type": SchedulerType.CONSTANT,
+        **SCHEDULES[recipe.schedule],
         "weight_decay": 0.0,
         "eval_strategy": "epoch",
         "save_strategy": "epoch",
@@ -65,7 +70,6 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
         "remove_unused_columns": False,
         "report_to": "none",
         "dataloader_pin_memory": torch.cuda.is_available(),
-        **(halving if recipe.halves_rate else {}),
     }
     return TrainingArguments(output_dir=str(output), **{**arguments, **options})
 
@@ -168,7 +172,7 @@ class TaskTrainer(Trainer):
             if self._recipe.optimizer == "adadelta":
                 self.optimizer = torch.optim.Adadelta(weights, lr=rate, rho=ADADELTA_RHO)
             else:
-                self.optimizer = torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS)
+                self.optimizer = torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS, fused=True)
         return self.optimizer
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
@@ -232,6 +236,8 @@ class _Averaging(TrainerCallback):
 class LengthSampler(Sampler[int]):
     """Shuffle examples so that a batch holds ones of like length; an epoch's order is its own.
 
+    A batch that is not full comes last: it must not shift those after it.
+
     Args:
         lengths: Words of each example.
         batch_size: Examples of a batch.
@@ -256,8 +262,11 @@ class LengthSampler(Sampler[int]):
             indices[start : start + self._batch_size]
             for start in range(0, len(indices), self._batch_size)
         ]
-        for place in torch.randperm(len(batches), generator=generator).tolist():
+        num_full = len(indices) // self._batch_size
+        for place in torch.randperm(num_full, generator=generator).tolist():
             yield from batches[place]
+        for batch in batches[num_full:]:
+            yield from batch
 
 
 def _bound_gradients(model: nn.Module, bound: float) -> None:

@@ -60,6 +60,21 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     return StaticVectors(words, torch.from_numpy(np.stack(vectors)))
 
 
+def scale_vectors(table: Tensor) -> Tensor:
+    """Scale static vectors so that their numbers have a mean square of 1, as ELMo's have about.
+
+    Programs make vectors of very different length, and a task model that is trained for a short
+    time does not make up for it.
+
+    Args:
+        table: Shape `(words, width)`.
+
+    Returns:
+        The same shape.
+    """
+    return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
+
+
 def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
     width = None
     for number, line in enumerate(file, start=1):

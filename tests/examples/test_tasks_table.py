@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from hf_elmo.tasks.readers import LabelledSentence
+
 PATH = Path(__file__).resolve().parents[2] / "examples" / "tasks" / "table.py"
 TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"
 
@@ -53,11 +55,8 @@ def test_the_table_compares_runs_and_makes_each_once(
 
 
 def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleType) -> None:
-    class Words(tuple):  # an example of the classifier
-        label = "a"
-
     rng = np.random.default_rng(0)
-    examples = [Words() for _ in range(400)]
+    examples = [LabelledSentence([str(row)], "a") for row in range(400)]
     static = ["a" if row else "b" for row in rng.random(400) < 0.6]
     elmo = ["a" if row else "b" for row in rng.random(400) < 0.7]
     low, high, p = table.compare("sentiment", examples, [static], [elmo], 2000)
@@ -66,6 +65,14 @@ def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleTyp
     expected = norm.interval(0.95, np.mean(differences), error)
     assert (low, high) == pytest.approx(expected, abs=0.01)
     assert p == pytest.approx(2 * norm.sf(np.mean(differences) / error), abs=0.02)
+
+
+def test_the_bootstrap_draws_all_of_a_text_at_once(table: ModuleType) -> None:
+    once = [LabelledSentence([str(row)], "a") for row in range(50)]
+    static, elmo = ["b"] * 20 + ["a"] * 30, ["a"] * 45 + ["b"] * 5
+    low, high, _ = table.compare("sentiment", once, [static], [elmo], 200)
+    again = table.compare("sentiment", once * 9, [static * 9], [elmo * 9], 200)
+    assert again[:2] == (low, high)
 
 
 def test_the_relative_reduction_is_of_the_error(table: ModuleType) -> None:

@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import typer
+from torch.testing import assert_close
 from typer.testing import CliRunner
 
+from hf_elmo.tasks import load_task_model
 from hf_elmo.tasks.commands import add_commands
 from hf_elmo.tasks.time_bound import read_seconds
 
@@ -49,6 +52,19 @@ def test_a_model_is_trained_tested_and_predicts(
     lines = [json.loads(line) for line in found.read_text().splitlines()]
     assert lines[0]["words"] == ["The", "old", "cat"]
     assert all("entities" in line for line in lines)
+
+
+def test_static_vectors_of_any_scale_come_in_alike(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    for scale in (0.5, 0.005):
+        vectors = tmp_path / f"{scale}.txt"
+        vectors.write_text(f"cat {scale} {2 * scale}\nold {3 * scale} {4 * scale}\n")
+        options = ["--vectors", vectors, "--learning-rate", "0"]
+        train(data, tmp_path / str(scale), tiny_folder, *options)
+        _, model, _ = load_task_model(str(tmp_path / str(scale)))
+        table = model.static_vectors.weight
+        assert_close(table, torch.tensor([[0, 0], [1, 2], [3, 4]]) / 7.5**0.5)
 
 
 def test_training_goes_on_only_where_it_is_asked_to(

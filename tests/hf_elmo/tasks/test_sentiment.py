@@ -34,3 +34,12 @@ def test_attention_and_pooling_are_their_equations(make_case: Callable[..., Any]
 
 def test_labels_are_numbered_in_their_order(make_case: Callable[..., Any]) -> None:
     assert make_case("sentiment").model.config.id2label == {0: "0", 1: "3"}
+
+
+def test_words_are_dropped_as_published_with_elmo_and_without(
+    make_case: Callable[..., Any],
+) -> None:
+    static = {"static_vocab_size": 5, "static_size": 3}
+    assert make_case("sentiment").model.config.input_dropout == 0.5
+    assert make_case("sentiment", elmo_at="none", **static).model.config.input_dropout == 0.25
+    assert make_case("sentiment", input_dropout=0.0).model.config.input_dropout == 0.0
