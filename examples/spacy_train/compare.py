@@ -304,20 +304,30 @@ def plot_mix(results: dict[Run, dict[str, Any]], tasks: Sequence[str], path: Pat
     plot_mixes(mixes, path)
 
 
+def compute_curve(results: dict[Run, dict[str, Any]], variant: str) -> list[tuple[float, float]]:
+    """Return the mean score of the seeds in percent, and their deviation, for each of `SHARES`."""
+    (metric,) = METRICS[TASKS[CURVE_TASK].config]
+    points = []
+    for share in SHARES:
+        scores = [
+            100 * compute_f1(*np.array(result["counts"][metric]).T)
+            for run, result in results.items()
+            if (run.task, run.variant, run.share) == (CURVE_TASK, variant, share)
+        ]
+        points.append((np.mean(scores), np.std(scores, ddof=1) if len(scores) > 1 else 0.0))
+    return points
+
+
 def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
     """Draw scores against the share of the training data, as figure 1 of Peters et al. 2018."""
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.add_subplot()
     (metric,) = METRICS[TASKS[CURVE_TASK].config]
-    for variant in VARIANTS:
-        points = sorted(
-            (100 * run.share, 100 * compute_f1(*np.array(result["counts"][metric]).T))
-            for run, result in results.items()
-            if (run.task, run.variant, run.seed) == (CURVE_TASK, variant, 0)
-        )
-        axes.plot(*zip(*points, strict=True), marker="o", label=f"{variant} ELMo")
-    axes.set_xscale("log")
     ticks = [100 * share for share in SHARES]
+    for variant in VARIANTS:
+        means, spreads = zip(*compute_curve(results, variant), strict=True)
+        axes.errorbar(ticks, means, spreads, marker="o", capsize=3, label=f"{variant} ELMo")
+    axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("share of the training data (%)")
@@ -348,7 +358,9 @@ def main(
     chosen = choose_tasks(tasks, task or [])
     runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in VARIANTS]
     if curve and CURVE_TASK in chosen:
-        runs += [Run(CURVE_TASK, v, 0, share) for share in SHARES for v in VARIANTS]
+        runs += [
+            Run(CURVE_TASK, v, s, share) for s in range(seeds) for share in SHARES for v in VARIANTS
+        ]
         cut_corpus(corpus / CURVE_TASK / "train.spacy", output)  # once, before two need it
     runs = list(dict.fromkeys(runs))
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -152,6 +152,23 @@ def test_configurations_with_and_without_elmo_are_otherwise_equal(name: str) -> 
     assert with_elmo == without
 
 
+def test_a_point_of_the_curve_is_the_mean_of_its_seeds_and_their_deviation(tmp_path: Path) -> None:
+    compare = load("compare")
+    results = {
+        # Each doc of TREC has one category: (right, found, to be found).
+        compare.Run("trec", variant, seed, share): {
+            "counts": {"accuracy": [(1, 1, 1), (seed if variant == "with" else 0, 1, 1)]}
+        }
+        for variant in compare.VARIANTS
+        for seed in (0, 1)
+        for share in compare.SHARES
+    }
+    assert compare.compute_curve(results, "without")[0] == (50, 0)
+    assert compare.compute_curve(results, "with")[0] == pytest.approx((75, 50 / 2**0.5))
+    compare.plot_curve(results, tmp_path / "curve.svg")
+    assert (tmp_path / "curve.svg").is_file()
+
+
 @pytest.mark.slow
 def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
     data: Path, tmp_path: Path
