@@ -67,7 +67,7 @@ def test_assembled_pipeline_can_be_packaged_and_timed(config: Path, tmp_path: Pa
     (data,) = package.glob("en_banks/en_banks-*")
     assert spacy.load(data)("The bank").tensor.shape[0] == 2
 
-    docs = [Doc(spacy.blank("en").vocab, words=["The", "bank"])] * 4
+    docs = [Doc(spacy.blank("xx").vocab, words=["The", "bank"])] * 4
     DocBin(docs=docs).to_disk(tmp_path / "docs.spacy")
     timing = run_spacy(
         "benchmark", "speed", assembled, tmp_path / "docs.spacy", "--batches", "30", "-b", "2"

@@ -22,7 +22,7 @@ def test_errors_are_one_line_without_a_traceback(
     tmp_path: Path, is_pipeline: bool, message: str
 ) -> None:
     if is_pipeline:
-        spacy.blank("en").to_disk(tmp_path / "pipeline")
+        spacy.blank("xx").to_disk(tmp_path / "pipeline")
     result = CliRunner().invoke(app, ["show-mix", str(tmp_path / "pipeline")])
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")

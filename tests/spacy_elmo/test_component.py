@@ -303,7 +303,7 @@ def reload_from_disk(nlp: Language, tmp_path: Path) -> Language:
 
 
 def reload_from_bytes(nlp: Language, tmp_path: Path) -> Language:
-    return spacy.blank("en", config=nlp.config).from_bytes(nlp.to_bytes())
+    return spacy.blank("xx", config=nlp.config).from_bytes(nlp.to_bytes())
 
 
 def reload_from_pickle(nlp: Language, tmp_path: Path) -> Language:
@@ -407,7 +407,7 @@ def test_fork_of_a_process_with_many_threads_does_not_hang(tiny_folder: Path) ->
 import spacy, torch
 torch.set_num_threads(4)
 x = torch.ones(2000, 2000); x @ x
-nlp = spacy.blank("en")
+nlp = spacy.blank("xx")
 nlp.add_pipe("elmo", config={{"model": {{"name": {str(tiny_folder)!r}}}}})
 texts = ["a bank " * 500] * 8
 tensors = [doc.tensor for doc in nlp.pipe(texts)]

@@ -83,7 +83,7 @@ def test_replaced_listeners_can_be_trained(trained: Language) -> None:
 def test_components_can_be_sourced_with_their_elmo(trained: Language) -> None:
     trained.get_pipe("elmo").source.cache = None
     expected = predict(trained)
-    other = spacy.blank("en")
+    other = spacy.blank("xx")
     for name in ("elmo", "tagger", "tagger2"):
         other.add_pipe(name, source=trained)
     for one, two in zip(predict(other), expected, strict=True):
@@ -101,7 +101,7 @@ def test_sourced_config_works_alone_only_with_replaced_listeners(
     if is_replaced:
         section["replace_listeners"] = ["model.tok2vec"]
     config = {
-        "nlp": {"lang": "en", "pipeline": ["tagger", "tagger2"]},
+        "nlp": {"lang": "xx", "pipeline": ["tagger", "tagger2"]},
         "components": {"tagger": section, "tagger2": section},
     }
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
