@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from gensim.models import Word2Vec
+from tqdm import tqdm
 
 from hf_elmo.corpus.text_reader import read_files
 
@@ -19,9 +20,13 @@ class Sentences:
 
     def __init__(self, patterns: list[str]) -> None:
         self.read = read_files(patterns)
+        self.passes = 0
 
     def __iter__(self) -> Iterator[list[str]]:
-        return self.read(None)
+        """Read once more: the first pass counts the words, each further one is an epoch."""
+        what = f"epoch {self.passes}" if self.passes else "counting words"
+        self.passes += 1
+        return iter(tqdm(self.read(None), desc=what, unit=" sentences"))
 
 
 def main(
