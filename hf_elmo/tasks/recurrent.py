@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from .gru import run_gru
+
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 # With more words than this share of a batch, it is faster to run over the padding too: packed
 # batches have no fused LSTM.
@@ -39,22 +41,34 @@ def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
 def _run_padded(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
     """Run over all positions; the backward direction reads sentences turned round."""
     order = reverse_order(mask)[..., None]
-    state = x.new_zeros(1, len(x), layers.hidden_size)
+    ends = ("", "_reverse") if layers.bidirectional else ("",)
     for layer in range(layers.num_layers):
         if layer:
             x = F.dropout(x, layers.dropout, layers.training)
-        outputs = []
-        for end in ("", "_reverse") if layers.bidirectional else ("",):
-            weights = [getattr(layers, f"{name}_l{layer}{end}") for name in WEIGHTS]
-            y = x.gather(1, order.expand_as(x)) if end else x
-            options = (True, 1, 0.0, layers.training, False, True)
-            if isinstance(layers, nn.LSTM):
-                y = torch.lstm(y, (state, state), weights, *options)[0]
-            else:
-                y = torch.gru(y, state, weights, *options)[0]
-            outputs.append(y.gather(1, order.expand_as(y)) if end else y)
+        weights = [[getattr(layers, f"{name}_l{layer}{end}") for name in WEIGHTS] for end in ends]
+        inputs = [x.gather(1, order.expand_as(x)) if end else x for end in ends]
+        outputs = _run_layer(layers, inputs, weights)
+        if layers.bidirectional:
+            outputs[1] = outputs[1].gather(1, order.expand_as(outputs[1]))
         x = torch.cat(outputs, dim=2)
     return x
+
+
+def _run_layer(
+    layers: nn.LSTM | nn.GRU, inputs: list[Tensor], weights: list[list[Tensor]]
+) -> list[Tensor]:
+    """Run each direction of one layer."""
+    if isinstance(layers, nn.GRU) and torch.is_grad_enabled() and inputs[0].device.type == "cpu":
+        parts = map(torch.stack, zip(*weights, strict=True))
+        return list(run_gru(torch.stack(inputs), *parts))
+    state = inputs[0].new_zeros(1, len(inputs[0]), layers.hidden_size)
+    options = (True, 1, 0.0, layers.training, False, True)
+    return [
+        torch.lstm(x, (state, state), own, *options)[0]
+        if isinstance(layers, nn.LSTM)
+        else torch.gru(x, state, own, *options)[0]
+        for x, own in zip(inputs, weights, strict=True)
+    ]
 
 
 def reverse_order(mask: Tensor) -> Tensor:
