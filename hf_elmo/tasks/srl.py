@@ -178,7 +178,7 @@ SRL = Task(
             },
         ),
         "cpu": Preset(
-            Recipe(batch_size=64, num_epochs=8, patience=8, schedule="linear"),
+            Recipe(batch_size=64, num_epochs=6, patience=6, schedule="linear"),
             {
                 "hidden_size": 150,
                 "num_layers": 4,
