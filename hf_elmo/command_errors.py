@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 
@@ -22,6 +23,8 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except BrokenPipeError:
             raise  # of `... | head`, of which typer makes a quiet end
+        except StrictDataclassError as error:  # a configuration; its cause is what a user can read
+            _fail(str(error.__cause__ or error))
         except (OSError, ValueError, ImportError, SafetensorError) as error:
             _fail(str(error))
 

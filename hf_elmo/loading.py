@@ -1,5 +1,6 @@
 """What all ELMo models share: initial values, strict loading, saving."""
 
+import os
 import ssl
 from os import PathLike
 from pathlib import Path
@@ -132,6 +133,24 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Leave the biLM of a head as it is, in evaluation mode, if so configured."""
         if hasattr(self, "features") and self.config.freeze_bilm:
             self.base_model.requires_grad_(False).eval()
+
+
+def find_device(name: str | None) -> torch.device:
+    """Find a device by its name; None = a GPU of this process, if there is one.
+
+    Raises:
+        ValueError: If it is not there.
+    """
+    if name is not None:
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:  # the latter where torch has no CUDA
+            raise ValueError(
+                f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
+            ) from error
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
 def check_name(name: str | PathLike[str], **options: Any) -> None:

@@ -71,7 +71,8 @@ def _read_labelled(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[
 
 def _write_labels(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
     names = found[0] if found else {}
-    doc.cats = {name: sum(each[name] for each in found) / len(found) for name in names}
+    means = {name: sum(each[name] for each in found) / len(found) for name in names}
+    doc.cats = {**doc.cats, **means}
 
 
 def _read_frames(doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]) -> list[Placed]:

@@ -1,6 +1,5 @@
 """One picklable callable that adds vectors to a batch: the seam of every engine."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
@@ -12,6 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -162,17 +162,4 @@ def load_model(
             f"Could not load {name!r}, which may be a folder, a name on the Hugging Face Hub or "
             f"{BUNDLED_NAME!r}: {error}"
         ) from error
-    return model.to(_find_device(device)).quantize(quantization), tokenizer
-
-
-def _find_device(name: str | None) -> torch.device:
-    if name is not None:
-        try:
-            return torch.empty(0, device=name).device
-        except (RuntimeError, AssertionError) as error:  # the latter where torch has no CUDA
-            raise ValueError(
-                f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
-            ) from error
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return model.to(find_device(device)).quantize(quantization), tokenizer

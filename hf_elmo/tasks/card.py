@@ -1,13 +1,11 @@
 """The model card of a task model."""
 
-from collections.abc import Mapping
-
 from huggingface_hub import ModelCardData
 
 from .configuration import ElmoTaskConfig
 
 # Of each model type: what it does, in the Hub's words where it has them, and in ours.
-PURPOSES = {
+PURPOSES: dict[str, tuple[str | None, str]] = {
     "elmo-ner": ("token-classification", "finds named entities: a biLSTM and a CRF"),
     "elmo-sentiment": (
         "text-classification",
@@ -25,7 +23,7 @@ PURPOSES = {
         "question-answering",
         "finds answers in a text: bidirectional attention flow and self-attention",
     ),
-    "elmo-coref": ("token-classification", "finds mentions of the same: end-to-end spans"),
+    "elmo-coref": (None, "finds mentions of the same: end-to-end spans"),
 }
 
 CARD = """\
@@ -64,20 +62,19 @@ and in spaCy: `nlp.add_pipe("elmo_task", config={{"model": "{name}"}})`.
 """
 
 
-def make_task_card(config: ElmoTaskConfig, name: str, scores: Mapping[str, float]) -> str:
+def make_task_card(config: ElmoTaskConfig, name: str) -> str:
     """Describe a task model, for the `README.md` beside its weights.
 
     Args:
-        config: Its configuration.
+        config: Its configuration, with the scores that are known.
         name: What users pass to `from_pretrained`.
-        scores: Name and value of each score on the examples the model was chosen by.
 
     Returns:
         Markdown, with metadata in front.
     """
     tag, purpose = PURPOSES[config.model_type]
     metadata = ModelCardData(library_name="transformers", pipeline_tag=tag, tags=["elmo"])
-    rows = [f"| {name} | {score:.4f} |" for name, score in scores.items()]
+    rows = [f"| {name} | {score:.4f} |" for name, score in (config.scores or {}).items()]
     table = ["On the examples by which it was chosen:", "", "| score | value |", "|---|---|", *rows]
     return CARD.format(
         metadata=metadata.to_yaml(),

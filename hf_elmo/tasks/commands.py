@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import torch
 import typer
@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, set_seed
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
+from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.output_lock import locks_output
 
@@ -131,7 +132,7 @@ def train(
     trainer.evaluate()
     trainer.save_model()
     clock.note()
-    typer.echo(json.dumps(inputs.model.scores))
+    typer.echo(json.dumps(inputs.model.config.scores))
 
 
 def _keep_set(options: dict[str, Any]) -> dict[str, Any]:
@@ -174,9 +175,11 @@ def score_model(
     model: ModelArgument,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Examples with gold labels.")],
     batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
 ) -> None:
     """Score a trained model on examples, in the format it was trained from."""
     task, loaded, inputs = load_task_model(model)
+    cast(torch.nn.Module, loaded).to(find_device(device))
     examples = task.read(data)
     found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
     typer.echo(json.dumps(task.score(examples, found)))
@@ -185,13 +188,18 @@ def score_model(
 @report_errors
 def predict(
     model: ModelArgument,
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Examples; labels unread.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="Examples, labelled or not: labels are not read."),
+    ],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
     batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
 ) -> None:
     """Write what a trained model finds, an example a line, as JSON."""
     task, loaded, inputs = load_task_model(model)
-    examples = task.read(source)
+    cast(torch.nn.Module, loaded).to(find_device(device))
+    examples = (task.read_unlabelled or task.read)(source)
     found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
     lines = (task.to_json(example, one) for example, one in zip(examples, found, strict=True))
     text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

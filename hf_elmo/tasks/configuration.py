@@ -25,7 +25,9 @@ class ElmoTaskConfig(PreTrainedConfig):
         char_size: Width of a character's vector; 0 = the task reads no characters of its own.
         char_filter_width: Characters that a filter sees.
         num_char_filters: Filters over the characters of a word.
+        char_dropout: Probability for the numbers of characters' vectors, in training only.
         max_chars: Characters of a word that are read, its start and end marks included.
+        scores: Of the model on the examples it was chosen by, for its card; None = not known.
     """
 
     sub_configs = {"elmo": ElmoConfig}  # noqa: RUF012 (transformers' own)
@@ -39,7 +41,9 @@ class ElmoTaskConfig(PreTrainedConfig):
     char_size: int = 0
     char_filter_width: int = 3
     num_char_filters: int = 0
+    char_dropout: float = 0.0
     max_chars: int = 20
+    scores: dict[str, float] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.elmo is None:
@@ -99,7 +103,7 @@ class ElmoTaskConfig(PreTrainedConfig):
         if self.input_size == 0:
             raise ValueError(
                 "Expected words to come in by ELMo, by static vectors or by characters; there is "
-                "none of them at the input."
+                "none of them at the input. Give static vectors (--vectors), or read ELMo there."
             )
         if self.char_size and not self.bilm.char_embedding_size:
             raise ValueError(

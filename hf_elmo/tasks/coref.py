@@ -298,7 +298,9 @@ COREF = Task(
     model=ElmoForCoref,
     presets={
         "paper": Preset(
-            Recipe(batch_size=1, num_epochs=150, patience=10),
+            Recipe(
+                batch_size=1, num_epochs=150, patience=10, schedule="halved", halving_patience=2
+            ),
             {
                 "lstm_size": 200,
                 "hidden_size": 150,

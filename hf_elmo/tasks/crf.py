@@ -34,6 +34,10 @@ class ConditionalRandomField(nn.Module):
     def __init__(self, num_labels: int) -> None:
         super().__init__()
         self.transitions = nn.Parameter(torch.empty(num_labels, num_labels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the transitions (Glorot & Bengio 2010)."""
         nn.init.xavier_normal_(self.transitions)
 
     def forward(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

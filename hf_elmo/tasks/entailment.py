@@ -1,6 +1,6 @@
 """Textual entailment: ESIM (Chen et al. 2017; Peters et al. 2018)."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,14 +12,14 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .attention import compare_dot, masked_softmax
-from .classification import ElmoTextClassifier
+from .classification import ElmoTextClassifier, describe_examples, label_examples
 from .configuration import ElmoTaskConfig
 from .dropout import VariationalDropout
 from .pooling import pool_max, pool_mean
-from .readers import Pair, read_pairs
+from .readers import read_pairs
 from .recurrent import run_sentences
 from .scores import ACCURACY
-from .task import Preset, Recipe, Task, describe_labels
+from .task import Preset, Recipe, Task
 
 
 @strict
@@ -117,11 +117,6 @@ def _swap(x: Tensor) -> Tensor:
     return x.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
 
-def _label(examples: Sequence[Pair], config: ElmoEntailmentConfig) -> dict[str, Tensor]:
-    rows = config.label_rows
-    return {"labels": torch.tensor([rows[example.label] for example in examples])}
-
-
 ENTAILMENT = Task(
     name="entailment",
     model=ElmoForEntailment,
@@ -159,9 +154,10 @@ ENTAILMENT = Task(
     },
     metric="accuracy",
     read=read_pairs,
+    read_unlabelled=partial(read_pairs, keeps_all=True),
     texts=lambda example: [example.premise, example.hypothesis],
-    describe=lambda examples: describe_labels(sorted({example.label for example in examples})),
-    label=_label,
+    describe=describe_examples,
+    label=label_examples,
     scores=ACCURACY,
     gold=lambda example: example.label,
     to_json=lambda example, found: {

@@ -43,6 +43,7 @@ class CharacterEncoder(nn.Module):
     def __init__(self, config: ElmoTaskConfig) -> None:
         super().__init__()
         self.max_chars = config.max_chars
+        self.dropout = nn.Dropout(config.char_dropout)
         self.embedding = nn.Embedding(config.bilm.char_vocab_size, config.char_size, padding_idx=0)
         self.convolution = nn.Conv1d(
             config.char_size, config.num_char_filters, config.char_filter_width
@@ -59,7 +60,7 @@ class CharacterEncoder(nn.Module):
             Shape `(batch, tokens, num_char_filters)`, zeros at padding.
         """
         words, places = input_ids[mask][:, : self.max_chars].unique(dim=0, return_inverse=True)
-        x = self.embedding(words).transpose(1, 2)  # (words, char_size, characters)
+        x = self.dropout(self.embedding(words)).transpose(1, 2)  # (words, char_size, characters)
         vectors = self.convolution(x).amax(dim=2).relu()[places]
         return vectors.new_zeros(*mask.shape, vectors.shape[1]).masked_scatter(
             mask[..., None], vectors
@@ -79,7 +80,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     def __init__(self, config: ElmoTaskConfig) -> None:
         super().__init__(config)
-        self.scores: dict[str, float] = {}  # of the last evaluation, for the model card
         if config.num_mixes:
             self.elmo = ElmoModel(config.bilm)
             self.features = ElmoFeatures(
@@ -126,10 +126,10 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     ) -> None:
         """Save as `PreTrainedModel.save_pretrained` does, with a model card that tells scores."""
         card = Path(save_directory) / CARD_FILE
-        if is_main_process and (self.scores or not card.exists()):
+        if is_main_process and not card.exists():
             self.config.architectures = [type(self).__name__]
             card.parent.mkdir(parents=True, exist_ok=True)
-            text = make_task_card(self.config, card.resolve().parent.name, self.scores)
+            text = make_task_card(self.config, card.resolve().parent.name)
             card.write_text(text, encoding="utf-8")
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 

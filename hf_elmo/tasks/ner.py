@@ -1,6 +1,7 @@
 """Named entities: biLSTM and CRF (Lample et al. 2016; Peters et al. 2017; Peters et al. 2018)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import ElmoTaskConfig
-from .crf import ConditionalRandomField, Constraints, find_best_paths
+from .crf import ConditionalRandomField, find_best_paths
 from .labels import Span, constrain_labels, find_spans, label_words, list_labels
 from .modeling import ElmoTaskModel
 from .readers import TaggedSentence, read_columns
@@ -95,11 +96,6 @@ class ElmoForNer(ElmoTaskModel):
             loss = -self.crf(logits, labels, words.mask).sum() + self.penalty()
         return TokenClassifierOutput(loss=loss, logits=logits)
 
-    @property
-    def constraints(self) -> Constraints:
-        """Which label may follow which."""
-        return constrain_labels(self.config.label_names)
-
     def predict(self, **inputs: Tensor) -> list[list[Span]]:
         """Find the best spans of each sentence.
 
@@ -114,7 +110,7 @@ class ElmoForNer(ElmoTaskModel):
             logits.cpu(),
             inputs["attention_mask"].bool().cpu(),
             transitions=self.crf.transitions.detach().cpu(),
-            constraints=self.constraints,
+            constraints=constrain_labels(self.config.label_names),
         )
         names = self.config.label_names
         return [find_spans([names[row] for row in path]) for path in paths]
@@ -162,6 +158,7 @@ NER = Task(
     },
     metric="f1",
     read=read_columns,
+    read_unlabelled=partial(read_columns, reads_tags=False),
     texts=lambda example: [example.words],
     describe=_describe,
     label=_label,

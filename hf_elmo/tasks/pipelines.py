@@ -205,6 +205,8 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Read a document's sentences."""
+        if isinstance(given["sentences"], str):
+            raise TypeError("Expected sentences as a list of texts, got a string.")
         texts = [read_text(sentence) for sentence in given["sentences"]]
         sentences = [text.words for text in texts if text.words]
         documents = (Document("", sentences, []),) if sentences else ()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from hf_elmo.corpus.text_reader import decode_lines, decompress
 
-from .labels import Span, find_spans
+from .labels import OUTSIDE, Span, find_spans
 
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
 TAG_PATTERN = re.compile(r"O|[BIOULES]-.+")
@@ -45,11 +45,12 @@ def refuse(path: Path, number: int, expected: str, found: object) -> NoReturn:
     raise ValueError(f"{path}, line {number}: expected {expected}, found {shown[:80]!r}.")
 
 
-def read_columns(path: Path) -> list[TaggedSentence]:
+def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]:
     """Read CoNLL columns: a line a word, its text first and its tag last; blank between sentences.
 
     Args:
         path: Columns by tabs or spaces; tags in BIO, IOB, BIOUL or BIOES. `-DOCSTART-` is skipped.
+        reads_tags: Whether tags are read; else words may stand alone, and there are no spans.
 
     Returns:
         The sentences.
@@ -62,8 +63,10 @@ def read_columns(path: Path) -> list[TaggedSentence]:
         words, tags = [], []
         for number, line in rows:
             columns = line.split("\t") if "\t" in line else line.split()
-            if len(columns) < 2 or not columns[0].strip():
-                refuse(path, number, "a word and its tag", line)
+            if len(columns) < 1 + reads_tags or not columns[0].strip():
+                refuse(path, number, "a word and its tag" if reads_tags else "a word", line)
+            if not reads_tags:
+                columns.append(OUTSIDE)
             if not TAG_PATTERN.fullmatch(columns[-1]):
                 refuse(path, number, "a tag such as O, B-PER or I-PER", columns[-1])
             words.append(columns[0])
@@ -108,12 +111,16 @@ class LabelledSentence(NamedTuple):
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 
 
-def read_trees(path: Path, *, min_phrase: int | None = None) -> list[LabelledSentence]:
+def read_trees(
+    path: Path, *, min_phrase: int | None = None, reads_words: bool = False
+) -> list[LabelledSentence]:
     """Read a sentiment treebank: a tree a line, a label at every node (Socher et al. 2013).
 
     Args:
         path: Trees such as `(3 (2 It) (3 (3 works) (2 .)))`.
         min_phrase: Read the phrases of at least so many words too; None = whole sentences only.
+        reads_words: Whether a line that does not begin with a bracket is a sentence without a
+            label, words between spaces.
 
     Returns:
         Sentences, each followed by its phrases.
@@ -124,6 +131,9 @@ def read_trees(path: Path, *, min_phrase: int | None = None) -> list[LabelledSen
     examples: list[LabelledSentence] = []
     for number, line in read_lines(path):
         if not line.strip():
+            continue
+        if reads_words and not line.startswith("("):
+            examples.append(LabelledSentence(line.split(), ""))
             continue
         nodes = _parse_tree(line)
         if nodes is None:
@@ -171,12 +181,13 @@ class Pair(NamedTuple):
     label: str
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
     """Read SNLI: its JSON lines, or `label<TAB>premise<TAB>hypothesis`, words by spaces.
 
     Args:
         path: JSON lines if the name says so (`.jsonl`), with `gold_label` and the binary parses, of
-            which the words are read. Pairs without a gold label (`-`) are left out.
+            which the words are read.
+        keeps_all: Whether pairs without a gold label (`-`) are kept.
 
     Returns:
         The pairs.
@@ -202,7 +213,7 @@ def read_pairs(path: Path) -> list[Pair]:
             words = [text.split() for text in texts]
         if not all(words):
             refuse(path, number, "two sentences with words", line)
-        if label != "-":
+        if keeps_all or label != "-":
             pairs.append(Pair(words[0], words[1], label))
     return _need_some(pairs, path, "pairs")
 
@@ -235,13 +246,12 @@ class Frame(NamedTuple):
 PREDICATE = "V"
 
 
-def read_frames(path: Path, *, drops_bare: bool = True) -> list[Frame]:
-    """Read PropBank frames, an example each.
+def read_frames(path: Path) -> list[Frame]:
+    """Read PropBank frames, an example each, those without any argument included.
 
     Args:
         path: JSON lines (`.jsonl`) of `tokens` and `frames`, each with `v` and `args` of
             `[label, first, last]`; else the columns of CoNLL-2012.
-        drops_bare: Whether predicates without any argument are left out.
 
     Returns:
         The frames.
@@ -250,8 +260,7 @@ def read_frames(path: Path, *, drops_bare: bool = True) -> list[Frame]:
         ValueError: If a line is not what it should be.
     """
     frames = _read_json_frames(path) if ".jsonl" in path.suffixes else _read_column_frames(path)
-    kept = [frame for frame in frames if frame.roles or not drops_bare]
-    return _need_some(kept, path, "predicates with arguments")
+    return _need_some(list(frames), path, "predicates")
 
 
 def _read_json_frames(path: Path) -> Iterator[Frame]:
@@ -270,7 +279,11 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
                 0 <= place < len(words)
             ):
                 refuse(path, number, f"spans inside {len(words)} tokens", frame)
-            yield Frame(words, place, [span for span in spans if span.label != PREDICATE])
+            roles = [span for span in spans if span.label != PREDICATE]
+            taken = [word for role in roles for word in range(role.start, role.end + 1)]
+            if len(taken) > len(set(taken)):
+                refuse(path, number, "roles that do not overlap", frame)
+            yield Frame(words, place, roles)
 
 
 CONLL_WORD = 3  # columns of CoNLL-2012, from 0

@@ -19,6 +19,7 @@ from .srl import SRL
 from .task import Task
 from .words import STATIC_WORDS_NAME, WordInputs, read_static_words
 
+HINT = "A task's model is trained by: python -m hf_elmo train TASK."
 TASKS: dict[str, Task] = {
     task.name: task for task in (SQUAD, ENTAILMENT, SRL, COREF, NER, SENTIMENT)
 }
@@ -38,7 +39,10 @@ def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, Wor
         OSError: If there is no model of that name.
         ValueError: If it is no model of a task.
     """
-    check_name(name)
+    try:
+        check_name(name)
+    except OSError as error:
+        raise OSError(f"{error} {HINT}") from error
     config = AutoConfig.from_pretrained(name)
     task = find_task(config)
     model = task.model.from_pretrained(name, config=config, **options)
@@ -56,7 +60,7 @@ def find_task(config: PreTrainedConfig) -> Task:
             return task
     raise ValueError(
         f"Expected a model of a task ({', '.join(TASKS)}), got {config.name_or_path!r} of model "
-        f"type {config.model_type!r}. Train one: python -m hf_elmo train TASK."
+        f"type {config.model_type!r}. {HINT}"
     )
 
 

@@ -1,6 +1,5 @@
 """Sentiment: the biattentive classification network (McCann et al. 2017; Peters et al. 2018)."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,14 +11,14 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .attention import compare_dot, masked_softmax
-from .classification import ElmoTextClassifier
+from .classification import ElmoTextClassifier, describe_examples, label_examples
 from .configuration import ElmoTaskConfig
 from .maxout import Maxout
 from .pooling import pool_max, pool_mean
-from .readers import LabelledSentence, read_trees
+from .readers import read_trees
 from .recurrent import run_sentences
 from .scores import ACCURACY
-from .task import Preset, Recipe, Task, describe_labels
+from .task import Preset, Recipe, Task
 
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers
 
@@ -120,11 +119,6 @@ class ElmoForSentiment(ElmoTextClassifier):
         )
 
 
-def _label(examples: Sequence[LabelledSentence], config: ElmoSentimentConfig) -> dict[str, Tensor]:
-    rows = config.label_rows
-    return {"labels": torch.tensor([rows[example.label] for example in examples])}
-
-
 SENTIMENT = Task(
     name="sentiment",
     model=ElmoForSentiment,
@@ -142,9 +136,10 @@ SENTIMENT = Task(
     },
     metric="accuracy",
     read=read_trees,
+    read_unlabelled=partial(read_trees, reads_words=True),
     texts=lambda example: [example.words],
-    describe=lambda examples: describe_labels(sorted({example.label for example in examples})),
-    label=_label,
+    describe=describe_examples,
+    label=label_examples,
     scores=ACCURACY,
     gold=lambda example: example.label,
     to_json=lambda example, found: {"words": example.words, "label": found},

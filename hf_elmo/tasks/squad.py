@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import regex
 import torch
@@ -207,19 +207,23 @@ def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     return [text[start:end] for start, end in offsets], offsets
 
 
-def read_questions(path: Path, *, needs_span: bool = False) -> list[Question]:
+def read_questions(
+    path: Path, *, needs: Literal["nothing", "answers", "place"] = "answers"
+) -> list[Question]:
     """Read SQuAD 1.1's JSON.
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        needs_span: Whether questions are left out of which no answer has a sure place
-            (`"ambiguous": true`), as training needs.
+        needs: What is asked of a question: nothing, so that it may be without answers; answers,
+            so that it can be scored; or the sure `place` of one, which training needs: questions
+            without (`"ambiguous": true`) are left out.
 
     Returns:
         The questions.
 
     Raises:
-        ValueError: If it is not that, or an answer does not stand where it is said to.
+        ValueError: If it is not that, an answer does not stand where it is said to, or a question
+            that is scored has none.
     """
     text = "".join(line for _, line in read_lines(path))
     try:
@@ -240,7 +244,13 @@ def read_questions(path: Path, *, needs_span: bool = False) -> list[Question]:
             f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
             f"missed {error}."
         ) from error
-    kept = [one for one in questions if one.words and (one.span or not needs_span)]
+    for one in questions:
+        if needs == "answers" and not one.answers:
+            raise ValueError(
+                f"{path}, question {one.name}: expected an answer to score by, found none. "
+                "Questions that have none, as some of SQuAD 2.0, are not for this model."
+            )
+    kept = [one for one in questions if one.words and (one.span or needs != "place")]
     if not kept:
         raise ValueError(f"{path}: expected questions, found none.")
     return kept
@@ -250,7 +260,8 @@ def _read_question(
     path: Path, passage: str, words: list[str], offsets: list[tuple[int, int]], asked: Any
 ) -> Question:
     span = None
-    for answer in asked["answers"]:
+    answers = asked.get("answers", [])
+    for answer in answers:
         start = answer["answer_start"]
         end = start + len(answer["text"])
         if passage[start:end] != answer["text"]:
@@ -262,7 +273,7 @@ def _read_question(
         if span is None and inside and not answer.get("ambiguous", False):
             span = inside[0], inside[-1]
     question, _ = split_words(asked["question"])
-    texts = [answer["text"] for answer in asked["answers"]]
+    texts = [answer["text"] for answer in answers]
     return Question(str(asked["id"]), passage, words, offsets, question, texts, span)
 
 
@@ -291,10 +302,11 @@ SQUAD = Task(
                 "num_char_filters": 100,
                 "char_filter_width": 5,
                 "max_chars": 16,
+                "char_dropout": 0.2,
                 "elmo_at": "both",
                 "elmo_dropout": 0.5,
             },
-            partial(read_questions, needs_span=True),
+            partial(read_questions, needs="place"),
         ),
         "cpu": Preset(
             Recipe(batch_size=16, num_epochs=8, patience=8, learning_rate=2e-3, schedule="linear"),
@@ -307,11 +319,12 @@ SQUAD = Task(
                 "elmo_at": "both",
                 "elmo_dropout": 0.5,
             },
-            partial(read_questions, needs_span=True),
+            partial(read_questions, needs="place"),
         ),
     },
     metric="f1",
     read=read_questions,
+    read_unlabelled=partial(read_questions, needs="nothing"),
     texts=lambda example: [example.words, example.question],
     describe=lambda examples: {},
     label=_label,

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
 from .configuration import ElmoTaskConfig
-from .crf import Constraints, find_best_paths
+from .crf import find_best_paths
 from .highway_lstm import AlternatingHighwayLstm
 from .labels import Span, constrain_labels, find_spans, label_words, list_labels
 from .modeling import ElmoTaskModel
@@ -110,11 +110,6 @@ class ElmoForSrl(ElmoTaskModel):
             loss = (sums / words.mask.sum(dim=1).clamp(min=1)).mean() + self.penalty()
         return TokenClassifierOutput(loss=loss, logits=logits)
 
-    @property
-    def constraints(self) -> Constraints:
-        """Which label may follow which."""
-        return constrain_labels(self.config.label_names)
-
     def predict(self, **inputs: Tensor) -> list[list[Span]]:
         """Find the best roles of each predicate.
 
@@ -130,7 +125,7 @@ class ElmoForSrl(ElmoTaskModel):
             scores,
             inputs["attention_mask"].bool().cpu(),
             transitions=scores.new_zeros(size, size),
-            constraints=self.constraints,
+            constraints=constrain_labels(self.config.label_names),
         )
         names = self.config.label_names
         spans = [find_spans([names[row] for row in path]) for path in paths]
@@ -178,7 +173,7 @@ SRL = Task(
             },
         ),
         "cpu": Preset(
-            Recipe(batch_size=64, num_epochs=6, patience=6, schedule="linear"),
+            Recipe(batch_size=64, num_epochs=5, patience=5, schedule="linear"),
             {
                 "hidden_size": 150,
                 "num_layers": 4,

@@ -31,7 +31,8 @@ class Recipe:
         average: Decay of a moving average of the weights, which is then the model that is scored
             and kept; None = no average.
         schedule: What the learning rate does: it stays as it is; it falls to 0 in a line over all
-            epochs; or it is halved after each epoch without a better score.
+            epochs; or it is halved when the score is no better.
+        halving_patience: Epochs without a better score before the one that halves it.
     """
 
     batch_size: int
@@ -43,6 +44,7 @@ class Recipe:
     max_gradient: float | None = None
     average: float | None = None
     schedule: Literal["constant", "linear", "halved"] = "constant"
+    halving_patience: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,11 @@ class Task:
 
     Attributes:
         name: On the command line.
-        model: The class of its model, which has `decode`.
+        model: The class of its model, whose `predict` finds what the task is about.
         presets: `paper`, the published sizes, and `cpu`, about half of them.
         metric: The score that tells the best model, larger = better.
         read: Reads examples from a file.
+        read_unlabelled: Reads examples of which the right result may be missing; None = as `read`.
         texts: Lists the sentences of an example.
         has_texts: Whether an example has several sentences, and tensors an axis for them after
             that of the batch.
@@ -80,7 +83,7 @@ class Task:
         gold: Reads what is right in an example.
         to_json: Writes a prediction down beside its example.
         mark: Makes what a batch's inputs hold beside words.
-        tell: Says a prediction as it is compared with what is right.
+        tell: Puts a prediction into the form in which `gold` says what is right.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Task:
     to_json: Callable[[Any, Any], dict[str, Any]]
     mark: Callable[[Sequence[Any]], dict[str, Tensor]] = lambda examples: {}
     tell: Callable[[Any, Any], Any] = lambda example, found: found
+    read_unlabelled: Callable[[Path], list[Any]] | None = None
     has_texts: bool = False
     is_alone: bool = False
 

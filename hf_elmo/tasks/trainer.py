@@ -21,6 +21,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hf_elmo.model_card import CARD_FILE
 from hf_elmo.pretraining.checkpoints import TRAINED_NAME, find_last_checkpoint
 
 from .modeling import ElmoTaskModel
@@ -33,10 +34,7 @@ ADAM_BETAS = (0.9, 0.999)
 SCHEDULES: dict[str, dict[str, Any]] = {
     "constant": {"lr_scheduler_type": SchedulerType.CONSTANT},
     "linear": {"lr_scheduler_type": SchedulerType.LINEAR},
-    "halved": {
-        "lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU,
-        "lr_scheduler_kwargs": {"mode": "max", "factor": 0.5, "patience": 0},
-    },
+    "halved": {"lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU},
 }
 
 
@@ -71,6 +69,9 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
         "report_to": "none",
         "dataloader_pin_memory": torch.cuda.is_available(),
     }
+    if recipe.schedule == "halved":
+        halving = {"mode": "max", "factor": 0.5, "patience": recipe.halving_patience}
+        arguments["lr_scheduler_kwargs"] = halving
     return TrainingArguments(output_dir=str(output), **{**arguments, **options})
 
 
@@ -185,7 +186,7 @@ class TaskTrainer(Trainer):
             batch_size=self.args.per_device_eval_batch_size,
         )
         scores = self._task.score(self._dev, predictions)
-        self._kept_model.scores = scores
+        self._kept_model.config.scores = scores
         metrics = {f"eval_{name}": score for name, score in scores.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
@@ -195,6 +196,7 @@ class TaskTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
+        (folder / CARD_FILE).unlink(missing_ok=True)  # it tells earlier scores
         self._kept_model.save_pretrained(folder)
         self._inputs.save(folder)
         if self._average is not None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.corpus.embedding import embed_layers
@@ -186,11 +187,13 @@ class WordInputs:
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Compute the layers of sentences ahead, so that the order of batches changes nothing."""
-        if self.layers is not None:
+        if self.layers is None:
+            return
+        with tqdm(total=len(sentences), desc="biLM", unit="sentence", disable=None) as bar:
             for start in range(0, len(sentences), SENTENCES_PER_FILL):
                 chunk = sentences[start : start + SENTENCES_PER_FILL]
                 for _ in self.layers.fetch(chunk, self._compute):
-                    pass
+                    bar.update()
 
     def _tokenize(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:
         encoded = self.tokenizer(

@@ -77,6 +77,14 @@ def test_labels_are_the_mean_over_sentences(nlp: Language, add_task: AddTask) ->
     assert doc.cats == pytest.approx({name: (one[name] + other[name]) / 2 for name in one})
 
 
+def test_labels_leave_those_of_others(nlp: Language, add_task: AddTask) -> None:
+    doc = make_doc(nlp)
+    doc.cats = {"NEWS": 1.0}
+    labels = add_task("sentiment")(doc).cats
+    assert labels["NEWS"] == 1.0
+    assert len(labels) > 1
+
+
 def test_roles_are_those_of_each_predicate(nlp: Language, add_task: AddTask) -> None:
     component = add_task("srl")
     first, second = predict(component, [Frame(CAT, 3, []), Frame(BANK, 1, [])])

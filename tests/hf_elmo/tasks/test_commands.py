@@ -97,6 +97,26 @@ def test_mistakes_are_told(
     assert message in result.output
 
 
+def test_a_model_that_reads_nothing_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    trees = tmp_path / "trees.txt"
+    trees.write_text("(3 (2 It) (3 works))\n")
+    common = ["--train", trees, "--dev", trees, "--output", tmp_path / "a", "--model", tiny_folder]
+    arguments = [str(argument) for argument in ["train", "sentiment", *common, "--elmo", "none"]]
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code == 1
+    assert "\nError: Expected words to come in by" in result.output
+    assert "--vectors" in result.output
+
+
+def test_words_without_labels_are_predicted(data: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    output, found, words = (tmp_path / name for name in ("my-ner", "found.jsonl", "words.conll"))
+    train(data, output, tiny_folder)
+    words.write_text("The\nold\ncat\n\nNo\nbank\n")
+    run("predict", output, words, found, "--device", "cpu")
+    lines = [json.loads(line) for line in found.read_text().splitlines()]
+    assert [line["words"] for line in lines] == [["The", "old", "cat"], ["No", "bank"]]
+
+
 def test_a_model_of_no_task_is_refused(data: Path, tiny_folder: Path) -> None:
     result = CliRunner().invoke(APP, ["test", str(tiny_folder), str(data)])
     assert result.exit_code == 1

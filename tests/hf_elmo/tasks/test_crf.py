@@ -66,6 +66,14 @@ def test_the_gradients_are_right() -> None:
     assert torch.autograd.gradcheck(compute, (scores, transitions))
 
 
+def test_transitions_that_a_checkpoint_lacks_can_be_drawn() -> None:
+    crf = ConditionalRandomField(NUM_LABELS)
+    with torch.no_grad():
+        crf.transitions.fill_(float("nan"))
+    crf.reset_parameters()
+    assert crf.transitions.isfinite().all()
+
+
 def test_padding_gets_no_gradient() -> None:
     scores, labels, _, mask = make_inputs()
     scores.requires_grad_()

@@ -121,15 +121,31 @@ def test_a_saved_model_is_loaded_as_it_was(
     assert predict(case.task, loaded, case_inputs, case.examples) == expected
 
 
-def test_a_model_card_tells_the_scores(
+def test_a_model_card_tells_the_scores_also_of_a_model_that_was_loaded(
     task_name: str, make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
     case = make_case(task_name)
-    case.model.scores = {"f1": 0.12345}
-    case.model.save_pretrained(tmp_path / "my-model")
+    case.model.config.scores = {"f1": 0.12345}
+    case.model.save_pretrained(tmp_path / "first")
+    type(case.model).from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "my-model")
     card = (tmp_path / "my-model" / "README.md").read_text()
     assert "# my-model" in card
     assert "| f1 | 0.1235 |" in card
+
+
+def test_a_model_card_of_one_s_own_stays(make_case: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("Mine.")
+    make_case("ner").model.save_pretrained(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "Mine."
+
+
+def test_dropout_of_characters_is_for_training_alone(make_case: Callable[..., Any]) -> None:
+    torch.manual_seed(0)
+    sizes = {"char_size": 4, "num_char_filters": 6, "char_filter_width": 3, "char_dropout": 0.5}
+    characters = make_case("ner", **sizes).model.characters
+    ids, mask = torch.randint(1, 200, (1, 2, 20)), torch.ones(1, 2, dtype=torch.bool)
+    assert not characters.train()(ids, mask).equal(characters(ids, mask))
+    assert characters.eval()(ids, mask).equal(characters(ids, mask))
 
 
 def test_the_bilm_s_weights_are_copied(

@@ -68,15 +68,36 @@ def test_pairs_are_read_from_json_lines(tmp_path: Path) -> None:
     assert read_pairs(path) == [Pair(["A", "boy", "."], ["He", "sits"], "neutral")]
 
 
+def test_words_are_read_without_tags_for_prediction(tmp_path: Path) -> None:
+    path = write(tmp_path, "The\nold O\ncat B-ANIMAL\n\nNo one\n")
+    sentences = [TaggedSentence(["The", "old", "cat"], []), TaggedSentence(["No"], [])]
+    assert read_columns(path, reads_tags=False) == sentences
+
+
+def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> None:
+    path = write(tmp_path, f"It works .\n{TREE}")
+    sentences = [
+        LabelledSentence(["It", "works", "."], ""),
+        *read_trees(write(tmp_path, TREE, "t")),
+    ]
+    assert read_trees(path, reads_words=True) == sentences
+
+
+def test_pairs_without_a_label_are_read_for_prediction(tmp_path: Path) -> None:
+    path = write(tmp_path, "-\tA boy\tHe sits\n")
+    assert read_pairs(path, keeps_all=True) == [Pair(["A", "boy"], ["He", "sits"], "-")]
+
+
 FRAME = Frame(["The", "cat", "sat"], 2, [Span("ARG1", 0, 1)])
 
 
-def test_frames_are_read_from_json_lines(tmp_path: Path) -> None:
+def test_frames_are_read_from_json_lines_bare_ones_too(tmp_path: Path) -> None:
     line = (
         '{"tokens": ["The", "cat", "sat"], "frames": [{"v": 2, "args": [["ARG1", 0, 1], '
         '["V", 2, 2]]}, {"v": 1, "args": [["V", 1, 1]]}]}\n'
     )
-    assert read_frames(write(tmp_path, line, "srl.jsonl")) == [FRAME]
+    bare = Frame(["The", "cat", "sat"], 1, [])
+    assert read_frames(write(tmp_path, line, "srl.jsonl")) == [FRAME, bare]
 
 
 def test_frames_are_read_from_columns(tmp_path: Path) -> None:
@@ -136,6 +157,12 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
         "x.jsonl",
         r"line 1: expected frames with v and args \[label, first, last\]",
     ),
+    (
+        read_frames,
+        '{"tokens": ["a", "b"], "frames": [{"v": 0, "args": [["A0", 0, 1], ["A1", 1, 1]]}]}\n',
+        "x.jsonl",
+        "line 1: expected roles that do not overlap",
+    ),
     (read_frames, "a b c\n", "x", "line 1: expected at least 12 columns, found 'a b c'"),
     (
         read_frames,
@@ -170,6 +197,7 @@ DATA: list[tuple[Callable[[Path], Any], str, int]] = [
     (read_trees, "sst5/dev.txt.gz", 1101),
     (read_pairs, "snli_sample/dev.tsv.gz", 985),
     (read_documents, "coref/litbank/dev.conll.gz", 10),
+    (read_frames, "srl/propbank_ewt/dev.jsonl.gz", 4910),
 ]
 
 

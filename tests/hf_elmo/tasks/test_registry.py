@@ -36,6 +36,11 @@ def test_auto_classes_load_a_task_model(
     assert type(AutoTokenizer.from_pretrained(tmp_path)) is ElmoTokenizer
 
 
+def test_a_folder_that_is_not_there_is_refused_with_what_makes_one() -> None:
+    with pytest.raises(OSError, match=r"no such folder.* python -m hf_elmo train TASK"):
+        load_task_model("no-folder")
+
+
 def test_a_folder_tells_its_task(
     task_name: str, make_case: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -73,7 +73,15 @@ def test_training_leaves_out_what_has_no_sure_place(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": "cat", "answer_start": 4, "ambiguous": True}])
     assert len(read_questions(path)) == 1
     with pytest.raises(ValueError, match="expected questions, found none"):
-        read_questions(path, needs_span=True)
+        read_questions(path, needs="place")
+
+
+def test_questions_without_an_answer_are_for_prediction_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, [])
+    with pytest.raises(ValueError, match="question q: expected an answer to score by, found none"):
+        read_questions(path)
+    (question,) = read_questions(path, needs="nothing")
+    assert question.question == ["Who", "sat", "?"]
 
 
 def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -120,7 +120,18 @@ def test_the_best_model_is_kept(make_case: Callable[..., Any], tmp_path: Path) -
     scores = [entry["eval_f1"] for entry in trainer.state.log_history if "eval_f1" in entry]
     assert max(scores) > 0
     assert trainer.evaluate()["eval_f1"] == max(scores)
-    assert trainer.model.scores["f1"] == max(scores)
+    assert trainer.model.config.scores["f1"] == max(scores)
+
+
+def test_the_rate_is_halved_when_patience_is_at_its_end(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    recipe = {"num_epochs": 4, "learning_rate": 1e-6, "schedule": "halved"}  # no score changes
+    for patience, expected in ((0, 3), (2, 1)):
+        trainer = make_trainer(make_case, tmp_path, **recipe, halving_patience=patience)
+        trainer.train()
+        (rate,) = trainer.lr_scheduler.get_last_lr()
+        assert rate == pytest.approx(1e-6 / 2**expected)
 
 
 def test_training_ends_early_without_a_better_score(
