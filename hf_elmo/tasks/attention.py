@@ -74,7 +74,7 @@ class BidirectionalAttention(nn.Module):
         self.similarity = TrilinearSimilarity(width)
 
     def forward(self, x: Tensor, y: Tensor, x_mask: Tensor, y_mask: Tensor) -> Tensor:
-        """Tell each word of a passage of the question.
+        """Put beside each word of a passage what it attends to in the question.
 
         Args:
             x: The passage, shape `(batch, rows, width)`.
@@ -114,7 +114,7 @@ class SelfAttention(nn.Module):
         nn.init.constant_(self.nothing, -1.0)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Tell each word of the others.
+        """Put beside each word what it attends to among the others.
 
         Args:
             x: Shape `(batch, tokens, width)`.

@@ -27,12 +27,12 @@ class Text(NamedTuple):
     offsets: list[tuple[int, int]]
 
     def cut(self, start: int, end: int) -> dict[str, Any]:
-        """Tell of some words, the last one included, what they are and where they stand."""
+        """Return some words, the last one included, and where they stand."""
         first, last = self.offsets[start][0], self.offsets[end][1]
         return {"word": self.text[first:last], "start": first, "end": last}
 
     def cut_span(self, span: Span) -> dict[str, Any]:
-        """Tell of a labelled span what it is and where it stands."""
+        """Return the label of a span, its words and where they stand."""
         return {"entity_group": span.label, **self.cut(span.start, span.end)}
 
 
@@ -169,7 +169,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
         return {"examples": (Pair(words, read_text(given["text_pair"]).words, ""),)}
 
     def postprocess(self, model_outputs: Any, **options: Any) -> Any:
-        """Tell the best `label` and its `score`; a list of `top_k`, None = all, if not of one."""
+        """Return the best `label` and its `score`; a list of `top_k`, None = all, if not of one."""
         (labels,) = model_outputs["found"]
         top_k = options.get("top_k", 1)
         ranked = sorted(labels.items(), key=lambda item: -item[1])
@@ -192,7 +192,7 @@ class ElmoQuestionAnsweringPipeline(ElmoTaskPipeline):
         return {"examples": (example,), "text": text}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:
-        """Tell the `answer`, its `start` and `end`, and its `score`."""
+        """Return the `answer`, its `start` and `end`, and its `score`."""
         ((start, end, score),) = model_outputs["found"]
         cut = model_outputs["text"].cut(start, end)
         return {"score": score, "start": cut["start"], "end": cut["end"], "answer": cut["word"]}

@@ -330,7 +330,7 @@ SQUAD = Task(
     label=_label,
     scores=ANSWERS,
     gold=lambda example: example.answers,
-    tell=lambda example, found: example.cut(found),
+    to_gold_form=lambda example, found: example.cut(found),
     to_json=lambda example, found: {
         "id": example.name,
         "answer": example.cut(found),

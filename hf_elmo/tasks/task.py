@@ -83,7 +83,7 @@ class Task:
         gold: Reads what is right in an example.
         to_json: Writes a prediction down beside its example.
         mark: Makes what a batch's inputs hold beside words.
-        tell: Puts a prediction into the form in which `gold` says what is right.
+        to_gold_form: Puts a prediction into the form in which `gold` says what is right.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Task:
     gold: Callable[[Any], Any]
     to_json: Callable[[Any, Any], dict[str, Any]]
     mark: Callable[[Sequence[Any]], dict[str, Tensor]] = lambda examples: {}
-    tell: Callable[[Any, Any], Any] = lambda example, found: found
+    to_gold_form: Callable[[Any, Any], Any] = lambda example, found: found
     read_unlabelled: Callable[[Path], list[Any]] | None = None
     has_texts: bool = False
     is_alone: bool = False
@@ -126,11 +126,11 @@ class Task:
 
     def count(self, example: Any, found: Any) -> Sequence[float]:
         """Compare a prediction with its example, in numbers that add up over examples."""
-        return self.scores.count(self.gold(example), self.tell(example, found))
+        return self.scores.count(self.gold(example), self.to_gold_form(example, found))
 
     def score(self, examples: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
         """Score predictions of some examples."""
-        told = [self.tell(*pair) for pair in zip(examples, found, strict=True)]
+        told = [self.to_gold_form(*pair) for pair in zip(examples, found, strict=True)]
         return self.scores.score([self.gold(example) for example in examples], told)
 
     def count_words(self, example: Any) -> int:
