@@ -311,7 +311,7 @@ COREF = Task(
             },
         ),
         "cpu": Preset(
-            Recipe(batch_size=1, num_epochs=12, patience=12, schedule="linear"),
+            Recipe(batch_size=1, num_epochs=9, patience=9, schedule="linear"),
             {
                 "lstm_size": 100,
                 "hidden_size": 75,
