@@ -130,7 +130,7 @@ SENTIMENT = Task(
         ),
         "cpu": Preset(
             Recipe(batch_size=100, num_epochs=4, patience=4, schedule="linear"),
-            {"hidden_size": 150, "elmo": {"mix_l2": 0.001}},
+            {"hidden_size": 150, "input_dropout": 0.25, "elmo": {"mix_l2": 0.001}},
             partial(read_trees, min_phrase=4),
         ),
     },
