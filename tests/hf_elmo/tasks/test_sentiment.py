@@ -1,6 +1,7 @@
 """The biattentive classification network."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,10 +37,18 @@ def test_labels_are_numbered_in_their_order(make_case: Callable[..., Any]) -> No
     assert make_case("sentiment").model.config.id2label == {0: "0", 1: "3"}
 
 
-def test_words_are_dropped_as_published_with_elmo_and_without(
+def test_the_paper_s_preset_drops_words_as_published_with_elmo_and_without(
     make_case: Callable[..., Any],
 ) -> None:
-    static = {"static_vocab_size": 5, "static_size": 3}
-    assert make_case("sentiment").model.config.input_dropout == 0.5
-    assert make_case("sentiment", elmo_at="none", **static).model.config.input_dropout == 0.25
-    assert make_case("sentiment", input_dropout=0.0).model.config.input_dropout == 0.0
+    paper = partial(make_case, "sentiment", "paper", **PAPER)
+    assert paper().model.config.input_dropout == 0.5
+    assert paper(elmo_at="none").model.config.input_dropout == 0.25
+    assert paper(input_dropout=0.0).model.config.input_dropout == 0.0
+
+
+def test_small_models_drop_as_many_words_with_elmo_as_without(
+    make_case: Callable[..., Any],
+) -> None:
+    twin = make_case("sentiment", elmo_at="none", static_vocab_size=5, static_size=3)
+    assert make_case("sentiment").model.config.input_dropout == 0.25
+    assert twin.model.config.input_dropout == 0.25
