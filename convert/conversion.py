@@ -136,6 +136,7 @@ def convert_checkpoint(
     if push is not None:
         check_name(push)
     _check_request(Path(source), target, dtype)
+    _check_verification(verify, sentences)
     check_target(target, force=force)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
         fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
@@ -162,8 +163,17 @@ def _check_request(source: Path, target: Path, dtype: str) -> None:
     if dtype not in NUMBER_SIZES:
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
     place = source.resolve()
-    if target.resolve() in (place, *place.parents):
+    if source.exists() and target.resolve() in (place, *place.parents):
         raise ConversionError(f"{target}: is the source or holds it; expected another target.")
+
+
+def _check_verification(verify: str | Path | None, sentences: str | Path | None) -> None:
+    """Look at files that are read when all else is done."""
+    if sentences is not None and verify is None:
+        raise ConversionError("Expected --verify too: --sentences are those of its activations.")
+    for path in (verify, sentences):
+        if path is not None and not Path(path).is_file():
+            raise ConversionError(f"{path}: expected a file, found none.")
 
 
 def _describe(

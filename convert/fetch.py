@@ -84,6 +84,8 @@ def fetch_sources(
     elif not is_here and not is_address(source):
         paths["checkpoint"] = _download_from_hub(source)
     layer = find_published(softmax) if softmax and not os.path.lexists(softmax) else None
+    if layer is not None and layer.format != SOFTMAX:
+        raise ConversionError(f"{softmax}: expected the softmax of a model, found a model.")
     if layer is not None:
         (paths["softmax"],) = _get_files(layer, get)
         paths["vocabulary"] = paths.get("vocabulary") or get(layer.vocabulary)

@@ -121,6 +121,8 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
                 'Expected model.dtype = "float32" or null where frozen = false: what is learned '
                 f"would be rounded away in {shim.dtype}."
             )
+        if not frozen:
+            shim.dtype = "float32"  # also where the model's own weights are of half precision
         self.vocab = nlp.vocab
         self.model = model
         self.name = name

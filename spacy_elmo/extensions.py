@@ -59,11 +59,14 @@ def register_roles() -> None:
 
 
 def get_roles(doc: Doc) -> list[Role]:
-    """List the roles that an `elmo_task` component has found; `doc._.srl`."""
-    return [
-        Role(doc[place], label, doc[start:end])
-        for place, label, start, end in doc.user_data.get(ROLES_KEY, ())
-    ]
+    """List the roles that an `elmo_task` component has found; `doc._.srl`.
+
+    Raises:
+        ValueError: If the doc's tokens have changed since.
+    """
+    num_tokens, roles = doc.user_data.get(ROLES_KEY, (len(doc), ()))
+    _check_num_tokens(doc, num_tokens)
+    return [Role(doc[place], label, doc[start:end]) for place, label, start, end in roles]
 
 
 def _register(kind: Any, name: str, getter: Any, setter: Any = None) -> None:

@@ -25,6 +25,7 @@ SOURCE_FILE = "source.json"  # stands in for the weights where they are not stor
 WEIGHTS_FILE = "model.safetensors"
 _LOADING = threading.Lock()  # threads that share a pipeline shall not each read the weights
 DIGEST_PREFIX = "sha256:"  # the revision of a folder, which has no commit
+_MENDED_PROCESSES = {os.getpid()}  # the one that imports this, and its forks that have run a model
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
@@ -65,7 +66,7 @@ class ElmoShim(Shim):
         self.device: torch.device = get_torch_default_device()
         self.store_weights = True
         self._bilm: Bilm | None = None
-        self._process = os.getpid()
+        self._source: dict[str, str] | None = None  # where the weights in memory come from
 
     def load(self) -> Bilm:
         """Return the biLM, read from where its name says if it is not in memory yet.
@@ -77,29 +78,32 @@ class ElmoShim(Shim):
         if self._bilm is None:
             with _LOADING:
                 if self._bilm is None:
-                    self._bilm = self._load_pretrained(self.name, self.revision)
-        if self._process != os.getpid():
-            # After a fork, the threads of PyTorch's pool are gone and would be waited for forever.
-            torch.set_num_threads(1)
-            self._process = os.getpid()
+                    bilm = self._load_pretrained(self.name, self.revision)
+                    self._source = None if self.store_weights else self._find_source(bilm.model)
+                    self._bilm = bilm
+        mend_threads()
         return self._bilm
 
     def write(self, folder: Path) -> None:
         """Write the biLM in the layout of `save_pretrained`, or only where it comes from.
 
         The folder is there as a whole or not at all, wherever this process is killed.
+
+        Raises:
+            ValueError: If the weights shall not be stored, and are nowhere else any more.
         """
         bilm = self.load()
+        source = None if self.store_weights else self._check_source()
         partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
-        if self.store_weights:
+        if source is None:
             with no_progress_bars():
                 bilm.model.save_pretrained(partial)
                 bilm.tokenizer.save_pretrained(partial)
         else:
-            srsly.write_json(partial / SOURCE_FILE, self._find_source(bilm.model))
+            srsly.write_json(partial / SOURCE_FILE, source)
         if folder.is_dir():
             folder.rename(old)
         partial.rename(folder)
@@ -107,6 +111,9 @@ class ElmoShim(Shim):
 
     def read(self, folder: Path) -> None:
         """Read what `write` has written; nothing is fetched if the weights are there.
+
+        Weights that were not stored are read from where they were, or, if that folder is gone, from
+        where `name` says: they must be the same.
 
         Raises:
             OSError: If the folder holds no model.
@@ -119,20 +126,22 @@ class ElmoShim(Shim):
                 "more, or load another, such as the model-best beside a model-last."
             )
         if not (folder / SOURCE_FILE).is_file():
-            self._bilm = self._load_pretrained(str(folder), None)
+            self._bilm, self._source = self._load_pretrained(str(folder), None), None
             return
         source = srsly.read_json(folder / SOURCE_FILE)
-        self.name, revision = source["name"], source["revision"]
+        name, revision = source["name"], source["revision"]
         if not revision.startswith(DIGEST_PREFIX):
-            self.revision = revision
-            self._bilm = self._load_pretrained(self.name, revision)
+            self.name, self.revision = name, revision
+            self._bilm, self._source = self._load_pretrained(name, revision), source
             return
-        self._bilm = self._load_pretrained(self.name, None)
+        self.name = name if Path(_resolve_name(name)).is_dir() else self.name
+        bilm = self._load_pretrained(self.name, None)
         if (digest := _digest_weights(self.name)) != revision:
             raise ValueError(
                 f"The weights in {self.name!r} have changed since this pipeline was saved with "
                 f"store_weights = false: expected {revision}, got {digest}."
             )
+        self._bilm, self._source = bilm, self._find_source(bilm.model)
 
     def _load_pretrained(self, name: str, revision: str | None) -> Bilm:
         from hf_elmo import ElmoModel, ElmoTokenizer
@@ -159,6 +168,21 @@ class ElmoShim(Shim):
             return {"name": name, "revision": _digest_weights(self.name)}
         return {"name": self.name, "revision": cast(str, model.config._commit_hash)}
 
+    def _check_source(self) -> dict[str, str]:
+        """Return where the weights come from, if it is known and they are there still."""
+        if self._source is None:
+            raise ValueError(
+                "Expected store_weights = true: this biLM was read from a saved pipeline, and "
+                "nothing tells whether its weights, perhaps trained, are anywhere else."
+            )
+        name, revision = self._source["name"], self._source["revision"]
+        if revision.startswith(DIGEST_PREFIX) and _digest_weights(name) != revision:
+            raise ValueError(
+                f"The weights in {name!r} have changed, or are gone, since they were read: set "
+                "store_weights = true, so that those in memory are saved."
+            )
+        return self._source
+
     def to_bytes(self) -> bytes:
         """Put the files that `write` writes into bytes."""
         return pack_folder(self.write)
@@ -174,7 +198,7 @@ class ElmoShim(Shim):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         files = state.pop("files")
-        self.__dict__.update(state, _process=os.getpid())
+        self.__dict__.update(state)
         if files is not None:
             self.from_bytes(files)
 
@@ -182,6 +206,7 @@ class ElmoShim(Shim):
         """Copy the biLM with its weights, under an id of its own."""
         copied = ElmoShim(self.name, self.revision, self.dtype, self.quantization)
         copied.device, copied.store_weights = self.device, self.store_weights
+        copied._source = self._source
         copied._bilm = copy.deepcopy(self._bilm)
         return copied
 
@@ -225,6 +250,16 @@ def _set_values(parameter: Parameter, values: Tensor) -> None:
     """
     parameter.data = values
     torch.autograd.graph.increment_version(parameter)
+
+
+def mend_threads() -> None:
+    """Compute with one thread in a fork, as `nlp.pipe(n_process=2)` makes them.
+
+    The threads of PyTorch's pool are not copied with a process, and would be waited for forever.
+    """
+    if os.getpid() not in _MENDED_PROCESSES:
+        torch.set_num_threads(1)
+        _MENDED_PROCESSES.add(os.getpid())
 
 
 @contextmanager

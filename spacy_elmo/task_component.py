@@ -16,7 +16,7 @@ from .folder_bytes import pack_folder, unpack_folder
 from .layer_source import SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
 from .segments import Segment, find_segments
-from .shim import no_progress_bars
+from .shim import mend_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words
 
 if TYPE_CHECKING:  # as in shim.py
@@ -27,6 +27,24 @@ if TYPE_CHECKING:  # as in shim.py
     from hf_elmo.tasks.words import WordInputs
 
 PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
+
+
+# What a biLM computes, beside its weights and what their shapes tell.
+BILM_FIELDS = (
+    "max_characters_per_token",
+    "sentence_start_char_id",
+    "sentence_end_char_id",
+    "word_start_char_id",
+    "word_end_char_id",
+    "char_padding_id",
+    "sentence_start_word_id",
+    "sentence_end_word_id",
+    "char_activation",
+    "forget_bias",
+    "cell_clip",
+    "projection_clip",
+    "use_residual",
+)
 
 
 class TaskModel(NamedTuple):
@@ -103,6 +121,7 @@ class ElmoTask:
                     "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
                 )
             self._loaded = _load_model(self.source_name)
+        mend_threads()
         return self._loaded
 
     def initialize(self, get_examples: Any = None, *, nlp: Language | None = None) -> None:
@@ -124,14 +143,15 @@ class ElmoTask:
             batch_size: Docs that run at once.
 
         Returns:
-            The docs, in their order.
+            The docs, in their order, but for those of a batch that failed.
         """
         for docs in util.minibatch(stream, size=batch_size):
             try:
                 self._annotate(docs)
             except Exception as error:  # noqa: BLE001 (whatever the pipeline's user decides)
                 self._handle_error(self.name, self, docs, error)
-            yield from docs
+            else:
+                yield from docs
 
     _handle_error: Callable[..., None] = staticmethod(util.raise_error)
 
@@ -231,13 +251,16 @@ class ElmoTask:
         inputs.layers = HeldSentences(held)
 
     def _is_same(self, source: Any) -> bool:
-        """Whether the biLM of an `elmo` component is the model's, number by number."""
+        """Whether the biLM of an `elmo` component computes what the model's does."""
         from hf_elmo.weight_marks import mark_weights
 
         model, shim = self.load().model, get_shim(source.model)
         if not model.config.num_mixes or shim.quantization is not None:
             return False
-        own, other = model.elmo.state_dict(), shim.load().model.state_dict()
+        bilm = shim.load().model
+        if any(getattr(model.elmo.config, x) != getattr(bilm.config, x) for x in BILM_FIELDS):
+            return False
+        own, other = model.elmo.state_dict(), bilm.state_dict()
         mark = (id(source), mark_weights(own.values()), mark_weights(other.values()))
         if mark != self._mark:
             self._is_shared = own.keys() == other.keys() and all(

@@ -54,13 +54,15 @@ def _read_tagged(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Pl
 
 
 def _write_entities(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
-    doc.set_ents(
-        [
-            Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)
-            for (rows, _), spans in zip(placed, found, strict=True)
-            for span in spans
-        ]
-    )
+    """Add entities to those that the doc has, where they do not overlap; spaCy's own does so."""
+    taken = {token.i for entity in doc.ents for token in entity}
+    spans = [
+        Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)
+        for (rows, _), spans in zip(placed, found, strict=True)
+        for span in spans
+    ]
+    free = [span for span in spans if taken.isdisjoint(range(span.start, span.end))]
+    doc.set_ents([*doc.ents, *free])
 
 
 def _read_labelled(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
@@ -97,11 +99,12 @@ def _read_frames(doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]
 
 
 def _write_roles(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
-    doc.user_data[ROLES_KEY] = [
+    listed = [
         [rows[frame.predicate], role.label, rows[role.start], rows[role.end] + 1]
         for (rows, frame), roles in zip(placed, found, strict=True)
         for role in roles
     ]
+    doc.user_data[ROLES_KEY] = [len(doc), listed]  # places hold for as many tokens
 
 
 def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:

@@ -212,6 +212,11 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     bilm_options.make_options(checkpoint.config)
     if checkpoint.config.word_vocab_size and checkpoint.words is None:
         raise ConversionError("bilm-tf's format needs the words of the word table, got none.")
+    if checkpoint.words and checkpoint.target_words not in (None, checkpoint.words):
+        raise ConversionError(
+            "bilm-tf's format has one vocabulary, got two: the softmax predicts other words than "
+            "those of the word table."
+        )
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:

@@ -30,6 +30,9 @@ def place(tmp_path: Path) -> Path:
         ({"dtype": "int8"}, "Expected a dtype of float32, float16, bfloat16, got int8"),
         ({"to": "bilm-hdf5", "verify": "x.npz"}, "Only a model in the format huggingface"),
         ({"options": "nowhere.json"}, "nowhere.json"),
+        ({"verify": "nowhere.npz"}, "nowhere.npz: expected a file, found none"),
+        ({"sentences": "nowhere.txt"}, "Expected --verify too"),
+        ({"softmax": "many-langs/de"}, "many-langs/de: expected the softmax of a model"),
     ],
 )
 def test_wrong_wishes_are_named(
@@ -38,6 +41,14 @@ def test_wrong_wishes_are_named(
     with pytest.raises((ConversionError, OSError), match=message):
         convert_checkpoint(weights, place / "model", **keywords)
     assert list(place.iterdir()) == []
+
+
+def test_a_target_may_have_a_name_that_a_published_model_begins_with(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    with pytest.raises(ConversionError, match="found no such file or folder"):
+        convert_checkpoint("nobody/has/this", "nobody")
 
 
 def test_numbers_too_large_for_half_precision_are_named(weights: Path, place: Path) -> None:

@@ -25,6 +25,15 @@ def test_a_copied_model_keeps_its_precision(tiny_folder: Path) -> None:
     assert (bilm.dtype, bilm.quantization) == (torch.bfloat16, "int8")
 
 
+def test_a_model_of_half_precision_is_trained_in_float32(
+    add_elmo: AddElmo, tiny_folder: Path, tiny_model: ElmoModel
+) -> None:
+    tiny_model.half().save_pretrained(tiny_folder)
+    elmo = add_elmo(frozen=False)
+    elmo.initialize(lambda: [])
+    assert get_shim(elmo.model).load().model.dtype == torch.float32
+
+
 def test_missing_bundled_model_tells_how_to_name_one(
     nlp: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +81,50 @@ def test_changed_weights_are_an_error_where_they_are_not_stored(
     tiny_model.save_pretrained(tiny_folder)
     with pytest.raises(ValueError, match="have changed since this pipeline was saved"):
         spacy.load(tmp_path / "pipeline")
+
+
+def test_weights_of_a_saved_pipeline_must_be_stored_again(
+    nlp: Language, add_elmo: AddElmo, tmp_path: Path
+) -> None:
+    add_elmo()
+    nlp.to_disk(tmp_path / "pipeline")
+    config = {"components": {"elmo": {"store_weights": False}}}
+    loaded = spacy.load(tmp_path / "pipeline", config=config)
+    with pytest.raises(ValueError, match="Expected store_weights = true: this biLM was read from"):
+        loaded.to_disk(tmp_path / "other")
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_weights_that_changed_since_they_were_read_must_be_stored(
+    is_gone: bool,
+    nlp: Language,
+    add_elmo: AddElmo,
+    tiny_folder: Path,
+    tiny_model: ElmoModel,
+    tmp_path: Path,
+) -> None:
+    add_elmo(store_weights=False)
+    nlp("The bank")
+    if is_gone:
+        tiny_folder.rename(tmp_path / "elsewhere")
+    else:
+        with torch.no_grad():
+            tiny_model.token_encoder.projection.weight.add_(1)
+        tiny_model.save_pretrained(tiny_folder)
+    with pytest.raises(ValueError, match="have changed, or are gone, since they were read"):
+        nlp.to_disk(tmp_path / "pipeline")
+
+
+def test_moved_weights_are_found_where_the_configuration_says(
+    nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tmp_path: Path
+) -> None:
+    add_elmo(store_weights=False)
+    expected = nlp("The bank").tensor
+    nlp.to_disk(tmp_path / "pipeline")
+    tiny_folder.rename(tmp_path / "elsewhere")
+    config = {"components": {"elmo": {"model": {"name": str(tmp_path / "elsewhere")}}}}
+    loaded = spacy.load(tmp_path / "pipeline", config=config)
+    assert_array_equal(loaded("The bank").tensor, expected)
 
 
 def test_sharded_weights_need_not_be_stored(

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_clusters_are_those_of_the_document(nlp: Language, add_task: AddTask) ->
 def test_pairs_are_labelled(nlp: Language, add_task: AddTask) -> None:
     component = add_task("entailment")
     cat, bank = Doc(nlp.vocab, words=CAT), Doc(nlp.vocab, words=[*BANK, " "])
-    nlp.pipe([cat, bank])  # does nothing
+    assert tell(next(nlp.pipe([cat]))) == ([], {}, [], {})
     labels = component.entail([(cat, bank), (bank, cat)])
     best = predict(component, [Pair(CAT, BANK, ""), Pair(BANK, CAT, "")])
     assert [max(each, key=each.get) for each in labels] == best
@@ -147,11 +148,14 @@ def test_white_space_is_no_word(name: str, nlp: Language, add_task: AddTask) -> 
     plain, spaced = component(make_doc(nlp)), component(make_doc(nlp, has_space=True))
     assert plain.cats == pytest.approx(spaced.cats)
     words = [
-        [str(span).replace(" \n ", "") for span in spans]
+        [
+            str(span).replace(" \n ", "")
+            for span in (*doc.ents, *(r.span for r in doc._.srl), *chain(*doc.spans.values()))
+        ]
         for doc in (plain, spaced)
-        for spans in ([*doc.ents, *(r.span for r in doc._.srl)],)
     ]
     assert words[0] == words[1]
+    assert words[0] or plain.cats
 
 
 @pytest.mark.parametrize("name", IN_PIPES)
@@ -220,8 +224,55 @@ def test_errors_go_to_the_pipelines_handler(nlp: Language, add_task: AddTask) ->
     add_task("srl")
     seen: list[str] = []
     nlp.set_error_handler(lambda name, *_: seen.append(name))
-    assert len(list(nlp.pipe(["A cat."]))) == 1
+    assert len(list(nlp.pipe(["A cat.", make_doc(nlp)], batch_size=1))) == 1
     assert seen == ["elmo_task"]
+
+
+def test_earlier_entities_stay(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("ner")
+    expected = tell(component(make_doc(nlp)))[0]
+    doc = make_doc(nlp)
+    _, start, end = expected[0]
+    doc.set_ents([Span(doc, start, end, label="RULE")])
+    assert tell(component(doc))[0] == [("RULE", start, end), *expected[1:]]
+
+
+def test_roles_of_changed_tokens_are_refused(nlp: Language, add_task: AddTask) -> None:
+    doc = add_task("srl")(make_doc(nlp))
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:2])
+    with pytest.raises(ValueError, match="tokens"):
+        _ = doc._.srl
+
+
+def test_layers_of_another_computation_are_not_shared(
+    nlp: Language, add_task: AddTask, tiny_folder: Path, tiny_model: ElmoModel
+) -> None:
+    component = add_task("sentiment")
+    expected = tell(component(make_doc(nlp)))
+    tiny_model.config.use_residual = not tiny_model.config.use_residual
+    tiny_model.save_pretrained(tiny_folder)
+    nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
+    (doc,) = nlp.pipe([make_doc(nlp)])
+    assert tell(doc) == expected
+
+
+@pytest.mark.slow
+def test_fork_of_a_process_with_many_threads_does_not_hang(
+    add_task: AddTask, tmp_path: Path
+) -> None:
+    add_task("ner")
+    code = f"""
+import spacy, torch
+torch.set_num_threads(4)
+x = torch.ones(2000, 2000); x @ x
+nlp = spacy.blank("xx")
+nlp.add_pipe("elmo_task", config={{"model": {str(tmp_path / "ner")!r}}})
+texts = ["a bank " * 500] * 8
+ents = [len(doc.ents) for doc in nlp.pipe(texts)]
+assert [len(doc.ents) for doc in nlp.pipe(texts, n_process=2, batch_size=2)] == ents
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.slow

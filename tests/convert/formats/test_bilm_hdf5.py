@@ -17,6 +17,7 @@ from convert import ConversionError, convert_checkpoint, layout
 from convert.formats import bilm_hdf5
 from convert.layout import Sources
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, write_words
 
 SENTENCES = [["the", "naïve", "bank", "unheard-of"], ["bank"], ["", "🐍🐍🐍🐍"]]
 CLIPS = {"cell_clip": 0.4, "proj_clip": 0.3}
@@ -593,3 +594,25 @@ def test_broken_bytes_give_numbers_or_the_one_error(num_files: int, tmp_path: Pa
         except ConversionError:
             outcomes.append(0)
     assert set(outcomes) == {0, max(outcomes)}
+
+
+def test_two_vocabularies_are_refused_as_the_format_has_one(tmp_path: Path) -> None:
+    config = ElmoConfig(
+        char_embedding_size=0,
+        use_token_projection=False,
+        word_vocab_size=6,
+        sentence_start_word_id=1,
+        sentence_end_word_id=2,
+        word_embedding_size=4,
+        projection_size=4,
+        cell_size=8,
+        vocab_size=5,
+    )
+    ElmoForPreTraining(config).save_pretrained(tmp_path / "model")
+    words = ("<S>", "</S>", "<UNK>", "the", "bank")
+    ElmoTokenizer.from_config(config, word_vocab=words).save_pretrained(tmp_path / "model")
+    write_words(tmp_path / "model" / VOCABULARY_NAME, [*words[:4], "yak"])
+    with pytest.raises(ConversionError, match="format has one vocabulary, got two"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
+    write_words(tmp_path / "model" / VOCABULARY_NAME, words)
+    convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
