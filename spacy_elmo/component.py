@@ -128,7 +128,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self.name = name
         self.set_tensor = set_tensor
         self.store_layers = store_layers
-        self.source = LayerSource(model, name, frozen=frozen)
+        self.source = LayerSource(model, frozen=frozen)
         self.mix = MixSettings.from_config(mix)
         self.listener_map: dict[str, list[ThincModel]] = {}
         model.attrs.update(
@@ -266,7 +266,8 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         examples = list(examples)
         validate_examples(examples, "Elmo.update")
         losses = {} if losses is None else losses
-        self.source.start_batch([example.predicted for example in examples], losses)
+        docs = [example.predicted for example in examples]
+        self.source.start_batch(docs, losses, self.name)
         if sgd:  # spaCy's training loop says False
             self.finish_update(sgd)
         return losses

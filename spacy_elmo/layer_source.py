@@ -14,6 +14,7 @@ from .architecture import (
     ThincModel,
     compute_layers,
     find_doc_segments,
+    get_shim,
     train_layers,
 )
 from .held_layers import HeldLayers
@@ -29,7 +30,6 @@ class LayerSource:
 
     Args:
         model: What `spacy_elmo.ElmoModel.v1` makes.
-        name: Name of the `elmo` component, for the losses.
         frozen: Whether training leaves the biLM as it is.
 
     Attributes:
@@ -38,9 +38,8 @@ class LayerSource:
         cache: Layers of sentences that training asks for again and again, or None.
     """
 
-    def __init__(self, model: ThincModel, name: str, *, frozen: bool) -> None:
+    def __init__(self, model: ThincModel, *, frozen: bool) -> None:
         self.model = model
-        self.name = name
         self.frozen = frozen
         self.num_listeners = 0
         self.clear()
@@ -51,10 +50,11 @@ class LayerSource:
         self.cache: LayerCache | None = None
         self._batch: TrainingBatch | None = None
         self._losses: dict[str, float] = {}
+        self._name = ""
         self._waiting_sgd: Optimizer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("model", "name", "frozen", "num_listeners")}
+        return {key: getattr(self, key) for key in ("model", "frozen", "num_listeners")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -99,23 +99,24 @@ class LayerSource:
         self, batch: TrainingBatch, docs: Sequence[Doc], gradients: Sequence[Array]
     ) -> None:
         loss = batch.receive(docs, gradients)
-        self._losses[self.name] = self._losses.get(self.name, 0.0) + loss
+        self._losses[self._name] = self._losses.get(self._name, 0.0) + loss
 
-    def start_batch(self, docs: Sequence[Doc], losses: dict[str, float]) -> None:
+    def start_batch(self, docs: Sequence[Doc], losses: dict[str, float], name: str) -> None:
         """Begin a batch that the biLM learns from, or, if it is frozen, only look at its docs.
 
         Args:
             docs: The batch.
             losses: Where the squares of the gradients that will come are added up.
+            name: Under which name: that of the `elmo` component.
         """
         self.finish_batch()
         self._waiting_sgd = None
         segments = [find_doc_segments(self.model, doc) for doc in docs]
         for doc, rows in zip(docs, segments, strict=True):
             self.held.hold(doc, rows, None, 0)
-        self._losses = losses
+        self._losses, self._name = losses, name
         if not self.frozen:
-            losses.setdefault(self.name, 0.0)
+            losses.setdefault(name, 0.0)
             layers, backprop = train_layers(self.model, docs, segments)
             self._batch = TrainingBatch(docs, layers, backprop)
 
@@ -125,6 +126,10 @@ class LayerSource:
             return
         self._waiting_sgd = sgd
         self.finish_batch()
+        if self._waiting_sgd is not None and get_shim(self.model).has_gradients:
+            # The last part of a batch brought none, but the parts before it did.
+            self.model.finish_update(sgd)
+            self.held.clear()
 
     def finish_batch(self) -> None:
         """Take the gradients that have come, and the step that waits for them."""

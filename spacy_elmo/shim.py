@@ -216,6 +216,13 @@ class ElmoShim(Shim):
         if self._bilm is not None:
             cast(torch.nn.Module, self._bilm.model).to(self.device)
 
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a step of an optimiser would change the biLM."""
+        return self._bilm is not None and any(
+            parameter.grad is not None for parameter in self._bilm.model.parameters()
+        )
+
     def finish_update(self, optimizer: Optimizer) -> None:
         """Take an optimiser's step for each parameter that has a gradient."""
         if self._bilm is None:

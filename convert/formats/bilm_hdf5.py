@@ -1,6 +1,7 @@
 """HDF5 files of bilm-tf and AllenNLP with their options, softmax and vocabulary, both ways."""
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -217,6 +218,9 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
             "bilm-tf's format has one vocabulary, got two: the softmax predicts other words than "
             "those of the word table."
         )
+    config = checkpoint.config
+    if config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
+        warnings.warn("bilm-tf's format has no mix of layers: it is left out.", stacklevel=2)
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:

@@ -19,6 +19,7 @@ from elmo_pipelines import (
 from numpy.testing import assert_allclose, assert_array_equal
 from spacy.language import Language
 from spacy.tokens import Doc
+from spacy.training import Example
 from thinc.api import SGD
 
 from hf_elmo.corpus.layer_cache import LayerCache
@@ -197,6 +198,29 @@ def test_parts_of_a_batch_add_up(nlp: Language, add_elmo: AddElmo) -> None:
             component.finish_update(SGD(0.1))
         results.append(copy_weights(elmo))
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_a_last_part_without_words_does_not_keep_the_step(nlp: Language, add_elmo: AddElmo) -> None:
+    elmo = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    before = copy_weights(elmo)
+    nlp.update(examples, sgd=False)
+    nlp.update([Example(nlp.make_doc(""), nlp.make_doc(""))], sgd=False)
+    for _, component in nlp.pipeline:
+        component.finish_update(optimizer)
+    assert not torch.equal(copy_weights(elmo), before)
+
+
+def test_losses_go_by_the_components_name_of_now(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo(frozen=False)
+    add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    nlp.rename_pipe("elmo", "bilm")
+    losses = nlp.update(examples, sgd=optimizer)
+    assert "bilm" in losses
+    assert "elmo" not in losses
 
 
 def test_rehearsal_teaches_the_old_predictions(nlp: Language, add_elmo: AddElmo) -> None:
