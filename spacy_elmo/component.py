@@ -130,7 +130,6 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self.store_layers = store_layers
         self.source = LayerSource(model, frozen=frozen)
         self.mix = MixSettings.from_config(mix)
-        self.listener_map: dict[str, list[ThincModel]] = {}
         model.attrs.update(
             segment=segment, max_length=max_length, max_batch_tokens=max_batch_tokens
         )
@@ -292,9 +291,18 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
     # spaCy calls these for the components that come after this one.
 
     @property
+    def listener_map(self) -> dict[str, list[ThincModel]]:
+        """The layers of later components that read this one, by component."""
+        return self.source.listener_map
+
+    @listener_map.setter
+    def listener_map(self, listeners: dict[str, list[ThincModel]]) -> None:
+        self.source.listener_map = listeners  # spaCy sets {} before it looks for them
+
+    @property
     def listeners(self) -> list[ThincModel]:
-        """The layers of later components that read this one."""
-        return [layer for layers in self.listener_map.values() for layer in layers]
+        """All of them."""
+        return self.source.listeners
 
     @property
     def listening_components(self) -> list[str]:
@@ -303,22 +311,11 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
 
     def add_listener(self, listener: ThincModel, component_name: str) -> None:
         """Note a layer that reads this component."""
-        listeners = self.listener_map.setdefault(component_name, [])
-        if listener not in listeners:
-            listeners.append(listener)
-        self.source.num_listeners = len(self.listeners)
+        self.source.add_listener(listener, component_name)
 
     def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
         """Forget a layer that read this component; return whether it was known."""
-        listeners = self.listener_map.get(component_name, [])
-        if listener not in listeners:
-            return False
-        # nlp.replace_listeners calls this while it goes through the old list: that must stay.
-        self.listener_map[component_name] = [other for other in listeners if other is not listener]
-        if not self.listener_map[component_name]:
-            del self.listener_map[component_name]
-        self.source.num_listeners = len(self.listeners)
-        return True
+        return self.source.remove_listener(listener, component_name)
 
     def find_listeners(self, component: Any) -> None:
         """Connect the listeners of a later component, and note who reads `doc.tensor`.
@@ -338,6 +335,9 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
                     )
                 self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
+                earlier = node.attrs["link"].find()
+                if earlier is not None:  # "*" means the last one before
+                    earlier.remove_listener(node, component.name)
                 node.attrs["link"].connect(self.source)
                 self.add_listener(node, component.name)
 

@@ -33,7 +33,7 @@ class LayerSource:
         frozen: Whether training leaves the biLM as it is.
 
     Attributes:
-        num_listeners: Listeners that will ask for the layers of each doc.
+        listener_map: The models that will ask for the layers of each doc, by component.
         held: Layers of the docs at hand.
         cache: Layers of sentences that training asks for again and again, or None.
     """
@@ -41,7 +41,7 @@ class LayerSource:
     def __init__(self, model: ThincModel, *, frozen: bool) -> None:
         self.model = model
         self.frozen = frozen
-        self.num_listeners = 0
+        self.listener_map: dict[str, list[ThincModel]] = {}
         self.clear()
 
     def clear(self) -> None:
@@ -54,11 +54,33 @@ class LayerSource:
         self._waiting_sgd: Optimizer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("model", "frozen", "num_listeners")}
+        return {key: getattr(self, key) for key in ("model", "frozen", "listener_map")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.clear()
+
+    @property
+    def listeners(self) -> list[ThincModel]:
+        """The models of all components that ask for layers."""
+        return [listener for listeners in self.listener_map.values() for listener in listeners]
+
+    def add_listener(self, listener: ThincModel, component_name: str) -> None:
+        """Note a model that will ask for layers."""
+        listeners = self.listener_map.setdefault(component_name, [])
+        if listener not in listeners:
+            listeners.append(listener)
+
+    def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
+        """Forget a model that asked for layers; return whether it was known."""
+        listeners = self.listener_map.get(component_name, [])
+        if listener not in listeners:
+            return False
+        # nlp.replace_listeners calls this while it goes through the old list: that must stay.
+        self.listener_map[component_name] = [other for other in listeners if other is not listener]
+        if not self.listener_map[component_name]:
+            del self.listener_map[component_name]
+        return True
 
     def read(
         self, docs: Sequence[Doc], *, is_train: bool
@@ -84,7 +106,7 @@ class LayerSource:
         lacking = [doc for doc in docs if found[id(doc)] is None]
         for doc, layers in zip(lacking, self._compute_layers(lacking), strict=True):
             found[id(doc)] = layers
-            self.held.hold(doc, layers.segments, layers.layers, self.num_listeners - 1)
+            self.held.hold(doc, layers.segments, layers.layers, len(self.listeners) - 1)
         self.held.trim()
         results = [cast(DocLayers, found[id(doc)]) for doc in docs]
         return results, None if batch is None else partial(self._receive, batch, docs)

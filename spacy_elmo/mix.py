@@ -50,7 +50,9 @@ class MixSettings(NamedTuple):
 
 
 def _are_all(kind: type, values: object) -> bool:
-    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
+    return isinstance(values, list | tuple) and all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in values
+    )
 
 
 def _check_kind(name: str, value: object, is_right: bool, kind: str) -> None:

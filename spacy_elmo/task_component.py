@@ -240,7 +240,11 @@ class ElmoTask:
         _, model, inputs = self.load()
         inputs.layers = None
         source = self.model.attrs["link"].find()
-        if source is None or not docs or not self._is_same(source):
+        if source is None or not docs:
+            return
+        if not self._is_same(source):
+            for doc in docs:
+                source.held.take(doc)  # which drops what is held for this component
             return
         held: dict[tuple[str, ...], Tensor] = {}
         for doc, (layers, segments) in zip(docs, source.read(docs, is_train=False)[0], strict=True):

@@ -56,6 +56,11 @@ def test_listener_finds_the_elmo_that_it_names(nlp: Language, add_elmo: AddElmo)
     anyone = get_listener(add_tagger(nlp, "any"))
     assert [listener.attrs["link"].get() for listener in listeners] == [one.source, two.source]
     assert anyone.attrs["link"].get() is two.source
+    assert one.listening_components == ["tagger-one"]
+    assert two.listening_components == ["tagger-two", "any"]
+    nlp.remove_pipe("two")
+    assert one.listening_components == ["tagger-one", "any"]
+    assert anyone.attrs["link"].get() is one.source
 
 
 def test_replaced_listeners_predict_the_same_alone(trained: Language, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_chosen_layers_keep_their_weights(layers: Tensor, tiny_config: ElmoConfi
             "Expected mix.layers to be a list of whole numbers, or null, got 'top'",
         ),
         ({"layers": [0.5]}, r"Expected mix.layers .* got \[0.5\]"),
+        ({"layers": [True]}, r"Expected mix.layers .* got \[True\]"),
         ({"layers": -1}, "Expected mix.layers .* got -1"),
         ({"weights": ["a"]}, "Expected mix.weights to be a list of numbers"),
         ({"gamma": "x"}, "Expected mix.gamma to be a number, or null, got 'x'"),

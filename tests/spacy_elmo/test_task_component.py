@@ -252,9 +252,10 @@ def test_layers_of_another_computation_are_not_shared(
     expected = tell(component(make_doc(nlp)))
     tiny_model.config.use_residual = not tiny_model.config.use_residual
     tiny_model.save_pretrained(tiny_folder)
-    nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
+    elmo = nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
     (doc,) = nlp.pipe([make_doc(nlp)])
     assert tell(doc) == expected
+    assert elmo.source.held.take(doc) is None
 
 
 @pytest.mark.slow
