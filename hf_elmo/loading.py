@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from .configuration_elmo import ElmoConfig
 from .lstm import ElmoLstm
-from .model_card import push_with_card
+from .model_card import make_model_card, push_with_card
 
 NETWORK_SECONDS = 10  # to answer
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
@@ -33,6 +33,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
     _supports_context_parallel = False
     push_to_hub = push_with_card  # type: ignore[assignment]  # the base class takes anything
+
+    def make_card(self, **options: Any) -> str:
+        """Write the model's card; options as of `make_model_card`."""
+        return make_model_card(self.config, **options)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """The model card: what a model is, how to use it, where it comes from, what it may be used for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
@@ -174,7 +174,7 @@ def push_with_card(
     """Upload the model to the Hub, with a model card unless the repository has one.
 
     Args:
-        model: The model; as its `push_to_hub`, this is a method.
+        model: The model, which has a `make_card`; as its `push_to_hub`, this is a method.
         repo_id: Name of the repository; it is made if need be.
         license: See `make_model_card`.
         language: See `make_model_card`.
@@ -196,13 +196,8 @@ def push_with_card(
         hub.create_branch(repo_id, branch=revision, exist_ok=True)
     has_card = hub.file_exists(repo_id, CARD_FILE, revision=revision)
     with TemporaryDirectory() as folder:
-        card = make_model_card(
-            cast(ElmoConfig, model.config),
-            name=repo_id,
-            license=license,
-            language=language,
-            tags=tags,
-        )
+        make_card = cast(Callable[..., str], model.make_card)
+        card = make_card(name=repo_id, license=license, language=language, tags=tags)
         (Path(folder) / CARD_FILE).write_text(card, encoding="utf-8")
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         return hub.upload_folder(

@@ -86,7 +86,6 @@ HEADER = (
     "| task | metric | static | ELMo | relative error | 95 % of the difference | p | paper: static "
     "| ELMo | relative error | parameters | CPU minutes: static | ELMo | memory |"
 )
-MIX_HEADER = "| task | at | layer 0 | layer 1 | layer 2 | gamma |"
 DOCUMENT_START = "#begin document"
 
 
@@ -108,9 +107,16 @@ def list_files(data: Path, results: Path, task: str) -> list[Data]:
         names = [str(folder / f"{part}.conll") for part in ("train", "dev", "test")]
         for name, part in zip(names, (train, others[0][:half], test), strict=True):
             if not Path(name).exists():  # another table may read it now
-                Path(name).write_text("".join(part), "utf-8")
+                write_whole(Path(name), "".join(part))
         listed.append(Data(*names, files.paper))
     return listed
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, "utf-8")
+    part.replace(path)
 
 
 def run(
@@ -145,7 +151,7 @@ def run(
             [*mix.weights.softmax(0).tolist(), mix.gamma.item()]
             for mix in model.features.scalar_mixes
         ]
-    result.write_text(json.dumps(known), "utf-8")
+    write_whole(result, json.dumps(known))
     return json.loads(result.read_text("utf-8"))
 
 
@@ -187,9 +193,9 @@ def compare(
         rng=0,
     )
     drawn = got.bootstrap_distribution
-    p = 2 * min((drawn <= 0).mean(), (drawn >= 0).mean())
+    fewer = min((drawn <= 0).sum(), (drawn >= 0).sum())
     low, high = got.confidence_interval
-    return low, high, max(p, 1 / resamples)
+    return low, high, min(1.0, 2 * (1 + fewer) / (1 + resamples))
 
 
 def _tell_text(task: str, example: Any) -> tuple[Any, ...]:
@@ -308,7 +314,8 @@ def main(
         mixes += write_mixes(task, runs["elmo"])
     print_table(HEADER, rows)
     print()
-    print_table(MIX_HEADER, mixes)
+    names = (f"layer {number}" for number in range(mixes[0].count(" | ") - 2))
+    print_table(f"| task | at | {' | '.join(names)} | gamma |", mixes)
 
 
 if __name__ == "__main__":

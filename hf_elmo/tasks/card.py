@@ -1,5 +1,7 @@
 """The model card of a task model."""
 
+from collections.abc import Iterable, Sequence
+
 from huggingface_hub import ModelCardData
 
 from .configuration import ElmoTaskConfig
@@ -62,18 +64,34 @@ and in spaCy: `nlp.add_pipe("elmo_task", config={{"model": "{name}"}})`.
 """
 
 
-def make_task_card(config: ElmoTaskConfig, name: str) -> str:
+def make_task_card(
+    config: ElmoTaskConfig,
+    *,
+    name: str,
+    license: str | None = None,  # noqa: A002 (the metadata's own name)
+    language: str | Sequence[str] | None = None,
+    tags: Iterable[str] = (),
+) -> str:
     """Describe a task model, for the `README.md` beside its weights.
 
     Args:
         config: Its configuration, with the scores that are known.
         name: What users pass to `from_pretrained`.
+        license: Identifier of the weights' licence, as the Hub spells it; None = not stated.
+        language: Code or codes of the language ("en"), None = not stated.
+        tags: Tags besides "elmo".
 
     Returns:
         Markdown, with metadata in front.
     """
     tag, purpose = PURPOSES[config.model_type]
-    metadata = ModelCardData(library_name="transformers", pipeline_tag=tag, tags=["elmo"])
+    metadata = ModelCardData(
+        license=license,
+        language=[language] if isinstance(language, str) else list(language or []) or None,
+        library_name="transformers",
+        pipeline_tag=tag,
+        tags=["elmo", *tags],
+    )
     rows = [f"| {name} | {score:.4f} |" for name, score in (config.scores or {}).items()]
     table = ["On the examples by which it was chosen:", "", "| score | value |", "|---|---|", *rows]
     return CARD.format(

@@ -19,6 +19,7 @@ from hf_elmo.output_lock import locks_output
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
+from .settings import hold_to_settings, name_option
 from .task import Task
 from .task import predict as predict_examples
 from .time_bound import TimeBound
@@ -44,6 +45,7 @@ def _find_task(name: str) -> Task:
 @report_errors
 @locks_output
 def train(
+    context: typer.Context,
     task: Annotated[str, typer.Argument(metavar="TASK", help=f"{', '.join(TASKS)}.")],
     train: Annotated[Path, typer.Option(help="Examples to train on.")],
     dev: Annotated[Path, typer.Option(help="Examples to choose the best model by.")],
@@ -60,14 +62,16 @@ def train(
     mix_layers: Annotated[
         Literal["all", "top", "words"] | None, typer.Option(help="Layers of the biLM to mix.")
     ] = None,
-    fixed_mix: Annotated[bool, typer.Option("--fixed-mix", help="Learn no mix.")] = False,
+    fixed_mix: Annotated[bool | None, typer.Option("--fixed-mix", help="Learn no mix.")] = None,
     layer_norm: Annotated[
         Literal["none", "sentence", "batch"] | None,
         typer.Option(help="Of each layer before its mix."),
     ] = None,
     mix_l2: Annotated[float | None, typer.Option(help="The paper's lambda.", min=0)] = None,
     elmo_dropout: Annotated[float | None, typer.Option(help="Of each mix.", min=0)] = None,
-    train_bilm: Annotated[bool, typer.Option("--train-bilm", help="Train the biLM too.")] = False,
+    train_bilm: Annotated[
+        bool | None, typer.Option("--train-bilm", help="Train the biLM too.")
+    ] = None,
     vectors: Annotated[
         Path | None, typer.Option(help="Static vectors beside it: word2vec's text, or .bin.")
     ] = None,
@@ -99,10 +103,12 @@ def train(
     are kept in memory.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
+    _check_options(context.params)
     if not resume and any(output.glob("checkpoint-*")):
         raise ValueError(
             f"{output} holds checkpoints of a training. Go on with --resume, or name another."
         )
+    hold_to_settings(output, _tell_settings(context.params), is_new=not resume)
     clock = TimeBound(output, max_minutes)
     read = chosen.presets[preset].read or chosen.read
     examples, heldout = read(train), chosen.read(dev)
@@ -133,6 +139,29 @@ def train(
     trainer.save_model()
     clock.note()
     typer.echo(json.dumps(inputs.model.config.scores))
+
+
+# What a training may be given anew when it goes on.
+FREE_OPTIONS = ("output", "max_minutes", "cache_bytes", "resume", "tensorboard")
+MIX_OPTIONS = ("mix_layers", "fixed_mix", "layer_norm", "mix_l2", "elmo_dropout", "train_bilm")
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse options that would do nothing."""
+    useless = [name for name in MIX_OPTIONS if options[name] is not None]
+    if options["elmo"] == "none" and useless:
+        raise ValueError(f"Expected no {name_option(useless[0])} where --elmo is none.")
+    if options["max_vectors"] is not None and options["vectors"] is None:
+        raise ValueError("Expected --vectors where --max-vectors is given.")
+
+
+def _tell_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """List what a training has to be given again; of a file its name, as it may be moved."""
+    return {
+        name: value.name if isinstance(value, Path) else value
+        for name, value in options.items()
+        if name not in FREE_OPTIONS
+    }
 
 
 def _keep_set(options: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.lstm import ElmoLstm
@@ -75,7 +74,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     config: ElmoTaskConfig  # type: ignore[assignment]  # that of a task holds that of the biLM
     config_class = ElmoTaskConfig
-    push_to_hub = PreTrainedModel.push_to_hub  # type: ignore[assignment]  # saves, and so writes the card
     accepts_loss_kwargs = False  # a loss belongs to its batch: a sum or a mean, as published
 
     def __init__(self, config: ElmoTaskConfig) -> None:
@@ -117,6 +115,11 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """Find what a task is about, an example each; inputs as of the task's `forward`."""
         raise NotImplementedError
 
+    def make_card(self, **options: Any) -> str:
+        """Write the model's card; options as of `make_task_card`."""
+        self.config.architectures = [type(self).__name__]
+        return make_task_card(self.config, **options)
+
     def save_pretrained(
         self,
         save_directory: str | PathLike[str],
@@ -127,10 +130,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """Save as `PreTrainedModel.save_pretrained` does, with a model card that tells scores."""
         card = Path(save_directory) / CARD_FILE
         if is_main_process and not card.exists():
-            self.config.architectures = [type(self).__name__]
             card.parent.mkdir(parents=True, exist_ok=True)
-            text = make_task_card(self.config, card.resolve().parent.name)
-            card.write_text(text, encoding="utf-8")
+            card.write_text(self.make_card(name=card.resolve().parent.name), encoding="utf-8")
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     def penalty(self) -> Tensor | float:

@@ -62,6 +62,7 @@ class ElmoTaskPipeline(Pipeline):
     _load_tokenizer: Any = True
     finds: str = "predict"  # the model's method
     keys: tuple[str, ...] = ("text",)
+    options: tuple[str, ...] = ()  # of a call
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,6 +76,10 @@ class ElmoTaskPipeline(Pipeline):
         self.inputs.save(Path(save_directory))
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], ...]:
+        unknown = sorted(options.keys() - set(self.options))
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise TypeError(f"Expected options of this pipeline ({known}), got {unknown[0]}.")
         return {}, {}, options
 
     def _ensure_tensor_on_device(self, inputs: Any, device: Any) -> Any:
@@ -158,6 +163,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     """Label texts: `pipe("What a film!")`, or `pipe({"text": ..., "text_pair": ...})` for pairs."""
 
     finds = "rank"
+    options = ("top_k",)
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Read a text, or a pair of which the second may follow from the first."""

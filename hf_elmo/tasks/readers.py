@@ -39,6 +39,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r\n")
 
 
+def split_blanks(line: str) -> list[str]:
+    """Split a line at spaces and tabs alone: other white space may be part of a word."""
+    return [part for part in re.split(r"[ \t]+", line) if part]
+
+
 def refuse(path: Path, number: int, expected: str, found: object) -> NoReturn:
     """Raise an error about a line of a file."""
     shown = found if isinstance(found, str) else repr(found)
@@ -62,7 +67,7 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
     for rows in _group_rows(path, is_skipped=lambda line: line.startswith(DOCUMENT_START)):
         words, tags = [], []
         for number, line in rows:
-            columns = line.split("\t") if "\t" in line else line.split()
+            columns = line.split("\t") if "\t" in line else split_blanks(line)
             if len(columns) < 1 + reads_tags or not columns[0].strip():
                 refuse(path, number, "a word and its tag" if reads_tags else "a word", line)
             if not reads_tags:
@@ -109,6 +114,7 @@ class LabelledSentence(NamedTuple):
 
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+TREE_START = re.compile(r"\s*\(\d+ \(")  # what no sentence begins with
 
 
 def read_trees(
@@ -119,8 +125,8 @@ def read_trees(
     Args:
         path: Trees such as `(3 (2 It) (3 (3 works) (2 .)))`.
         min_phrase: Read the phrases of at least so many words too; None = whole sentences only.
-        reads_words: Whether a line that does not begin with a bracket is a sentence without a
-            label, words between spaces.
+        reads_words: Whether a line that does not begin as a tree is a sentence without a label,
+            words between spaces.
 
     Returns:
         Sentences, each followed by its phrases.
@@ -132,10 +138,10 @@ def read_trees(
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        if reads_words and not line.startswith("("):
-            examples.append(LabelledSentence(line.split(), ""))
-            continue
         nodes = _parse_tree(line)
+        if nodes is None and reads_words and not TREE_START.match(line):
+            examples.append(LabelledSentence(split_blanks(line), ""))
+            continue
         if nodes is None:
             refuse(path, number, "a tree such as (3 (2 It) (3 works))", line)
         root, *phrases = nodes
@@ -204,18 +210,23 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
             data = parse_json(path, number, line, keys)
             label, *parses = (str(data[key]) for key in keys)
-            words = [parse.replace("(", " ").replace(")", " ").split() for parse in parses]
+            words = [_read_leaves(parse) for parse in parses]
         else:
             columns = line.split("\t")
             if len(columns) != 3:
                 refuse(path, number, "label, premise and hypothesis between tabs", line)
             label, *texts = columns
-            words = [text.split() for text in texts]
+            words = [split_blanks(text) for text in texts]
         if not all(words):
             refuse(path, number, "two sentences with words", line)
         if keeps_all or label != "-":
             pairs.append(Pair(words[0], words[1], label))
     return _need_some(pairs, path, "pairs")
+
+
+def _read_leaves(parse: str) -> list[str]:
+    leaves = parse.replace("(", " ").replace(")", " ").split()
+    return [ESCAPES.get(leaf, leaf) for leaf in leaves]
 
 
 def parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
@@ -268,8 +279,12 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
         if not line.strip():
             continue
         data = parse_json(path, number, line, ("tokens", "frames"))
-        words = data["tokens"]
-        for frame in data["frames"]:
+        words, found = data["tokens"], data["frames"]
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            refuse(path, number, "tokens as a list of words", line)
+        if not isinstance(found, list):
+            refuse(path, number, "frames as a list", line)
+        for frame in found:
             try:
                 place = int(frame["v"])
                 spans = [Span(str(name), int(i), int(j)) for name, i, j in frame["args"]]
@@ -295,7 +310,7 @@ def _read_column_frames(path: Path) -> Iterator[Frame]:
     for rows in _group_rows(path, is_skipped=lambda line: line.startswith("#")):
         table: list[list[str]] = []
         for number, line in rows:
-            columns = line.split()
+            columns = split_blanks(line)
             if len(columns) < CONLL_FEWEST or (table and len(columns) != len(table[0])):
                 width = len(table[0]) if table else f"at least {CONLL_FEWEST}"
                 refuse(path, number, f"{width} columns", line)
@@ -381,7 +396,7 @@ def read_documents(path: Path) -> list[Document]:
         elif not line.strip():
             sentences.append([])
         else:
-            columns = line.split()
+            columns = split_blanks(line)
             if len(columns) <= CONLL_WORD + 1 or not sentences:
                 refuse(
                     path, number, "#begin document, then columns with a word in the fourth", line

@@ -20,6 +20,15 @@ from .task import Task
 from .words import STATIC_WORDS_NAME, WordInputs, read_static_words
 
 HINT = "A task's model is trained by: python -m hf_elmo train TASK."
+# Of `from_pretrained`, for all files of a model.
+HUB_OPTIONS = (
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "revision",
+    "subfolder",
+    "token",
+)
 TASKS: dict[str, Task] = {
     task.name: task for task in (SQUAD, ENTAILMENT, SRL, COREF, NER, SENTIMENT)
 }
@@ -39,14 +48,16 @@ def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, Wor
         OSError: If there is no model of that name.
         ValueError: If it is no model of a task.
     """
+    hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
     try:
-        check_name(name)
+        check_name(name, **hub)
     except OSError as error:
         raise OSError(f"{error} {HINT}") from error
-    config = AutoConfig.from_pretrained(name)
+    config = AutoConfig.from_pretrained(name, **hub)
     task = find_task(config)
     model = task.model.from_pretrained(name, config=config, **options)
-    return task, model, make_inputs(model, ElmoTokenizer.from_pretrained(name))
+    tokenizer = ElmoTokenizer.from_pretrained(name, **hub)
+    return task, model, make_inputs(model, tokenizer, **hub)
 
 
 def find_task(config: PreTrainedConfig) -> Task:
@@ -64,11 +75,28 @@ def find_task(config: PreTrainedConfig) -> Task:
     )
 
 
-def make_inputs(model: ElmoTaskModel, tokenizer: PreTrainedTokenizerBase) -> WordInputs:
-    """Make what reads words for a model that was loaded by its name."""
-    words = []
+def make_inputs(
+    model: ElmoTaskModel, tokenizer: PreTrainedTokenizerBase, **options: Any
+) -> WordInputs:
+    """Make what reads words for a model that was loaded by its name.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        **options: `HUB_OPTIONS` by which it was loaded.
+
+    Raises:
+        ValueError: If it has static vectors, of which the words are not known without a name.
+    """
+    words: list[str] = []
     if model.config.static_size:
-        words = read_static_words(
-            Path(str(cached_file(str(model.name_or_path), STATIC_WORDS_NAME)))
-        )
+        name = str(model.name_or_path)
+        if not name:
+            raise ValueError(
+                "Expected a model that was loaded by its name: the words of its static vectors lie "
+                "beside it. Save it, and `inputs.save(folder)`, and load it from there."
+            )
+        if (commit := getattr(model.config, "_commit_hash", None)) is not None:
+            options["revision"] = commit  # a pipeline tells no other
+        words = read_static_words(Path(str(cached_file(name, STATIC_WORDS_NAME, **options))))
     return WordInputs(model, tokenizer, static_words=words)

@@ -235,6 +235,11 @@ def read_questions(
         for article in data["data"]:
             for paragraph in article["paragraphs"]:
                 words, offsets = split_words(paragraph["context"])
+                if not words and paragraph["qas"]:
+                    raise ValueError(
+                        f"{path}, question {paragraph['qas'][0]['id']}: expected a paragraph with "
+                        f"words, found {paragraph['context']!r}."
+                    )
                 for asked in paragraph["qas"]:
                     questions.append(
                         _read_question(path, paragraph["context"], words, offsets, asked)
@@ -250,7 +255,7 @@ def read_questions(
                 f"{path}, question {one.name}: expected an answer to score by, found none. "
                 "Questions that have none, as some of SQuAD 2.0, are not for this model."
             )
-    kept = [one for one in questions if one.words and (one.span or needs != "place")]
+    kept = [one for one in questions if one.span or needs != "place"]
     if not kept:
         raise ValueError(f"{path}: expected questions, found none.")
     return kept

@@ -13,11 +13,13 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.corpus.embedding import embed_layers
+from hf_elmo.corpus.text_reader import decode_lines, decompress
 
 from .modeling import ElmoTaskModel
 
 STATIC_WORDS_NAME = "static_words.txt"
 FLOAT_BYTES = 4
+MAX_WIDTH = 2**16  # of static vectors: a damaged file may claim any
 SENTENCES_PER_FILL = 1000  # of which the layers are held beside the cache
 
 
@@ -37,8 +39,9 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     """Read vectors in word2vec's formats, as gensim, GloVe, fastText and floret write them.
 
     Args:
-        path: Text, a word and its numbers a line; or binary, if it ends in `.bin`. A first line of
-            two numbers, the words' and the vectors', may lead a text and leads a binary file.
+        path: Text, a word and its numbers a line; or binary, if its name says `.bin`. A first line
+            of two numbers, the words' and the vectors', may lead a text and leads a binary file.
+            Either may be compressed, as its suffix says: `.gz .bz2 .xz .zst`.
         max_words: Words to read at most, from the top; None = all.
 
     Returns:
@@ -47,8 +50,9 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     Raises:
         ValueError: If a line or a record is not what it should be.
     """
-    with path.open("rb") as file:
-        rows = _read_binary(file, path) if path.suffix == ".bin" else _read_text(file, path)
+    with path.open("rb") as packed:
+        file = decompress(packed, path.name)
+        rows = _read_binary(file, path) if ".bin" in path.suffixes else _read_text(file, path)
         words: list[str] = []
         vectors: list[npt.NDArray[np.float32]] = []
         for word, vector in rows:
@@ -78,11 +82,12 @@ def scale_vectors(table: Tensor) -> Tensor:
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
     width = None
-    for number, line in enumerate(file, start=1):
-        word, *numbers = line.decode("utf-8").rstrip().split(" ")
+    for number, line in enumerate(decode_lines(file, str(path)), start=1):
+        word, *numbers = line.rstrip().split(" ")
         if number == 1 and len(numbers) == 1:
             continue  # how many, how wide
         width = width or len(numbers)
+        word, *numbers = line.rstrip().rsplit(" ", width)  # a word may have spaces, as in GloVe
         try:
             vector = np.array(numbers, dtype=np.float32)
         except ValueError:
@@ -90,7 +95,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np
         if len(vector) != width or not width:
             raise ValueError(
                 f"{path}, line {number}: expected a word and {width or 'its'} numbers, found "
-                f"{line.decode('utf-8')[:60].rstrip()!r}."
+                f"{line[:60].rstrip()!r}."
             )
         yield word, vector
 
@@ -103,8 +108,8 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         raise ValueError(
             f"{path}: expected a first line of two numbers, found {header[:60]!r}."
         ) from error
-    if not 0 < FLOAT_BYTES * width <= path.stat().st_size:
-        raise ValueError(f"{path}: expected vectors that the file can hold, of width {width}.")
+    if not 0 < width <= MAX_WIDTH:
+        raise ValueError(f"{path}: expected vectors of width 1 to {MAX_WIDTH}, found {width}.")
     for number in range(count):
         word = bytearray()
         while (letter := file.read(1)) not in (b" ", b""):
@@ -112,7 +117,10 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         record = file.read(FLOAT_BYTES * width)
         if len(record) < FLOAT_BYTES * width:
             raise ValueError(f"{path}: expected {count} vectors, found {number} and an end.")
-        yield word.decode("utf-8").lstrip("\n"), np.frombuffer(record, dtype="<f4").copy()
+        yield (
+            word.decode("utf-8", "replace").lstrip("\n"),
+            np.frombuffer(record, dtype="<f4").copy(),
+        )
 
 
 class LayerStore(Protocol):

@@ -75,6 +75,13 @@ def test_the_bootstrap_draws_all_of_a_text_at_once(table: ModuleType) -> None:
     assert again[:2] == (low, high)
 
 
+def test_p_is_a_probability_that_the_resamples_can_tell(table: ModuleType) -> None:
+    examples = [LabelledSentence([str(row)], "a") for row in range(20)]
+    wrong, right = ["b"] * 20, ["a"] * 20
+    assert table.compare("sentiment", examples, [right], [right], 100)[2] == 1
+    assert table.compare("sentiment", examples, [wrong], [right], 100)[2] == 2 / 101
+
+
 def test_the_relative_reduction_is_of_the_error(table: ModuleType) -> None:
     assert table.reduce_error(0.8, 0.85) == pytest.approx(0.25)
 

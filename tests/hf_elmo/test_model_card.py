@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
+from task_cases import make_case
 
 from hf_elmo import (
     ElmoConfig,
@@ -166,6 +167,15 @@ def test_pushing_uploads_weights_and_card(tiny_model: ElmoModel, hub: type[FakeH
     card = ModelCard(call["files"]["README.md"].decode())
     assert card.data.license == "mit"
     assert 'from_pretrained("someone/my-model")' in card.text
+
+
+def test_pushing_a_task_model_uploads_its_own_card(
+    tiny_model: ElmoModel, hub: type[FakeHub]
+) -> None:
+    make_case(tiny_model, "ner").model.push_to_hub("my-ner", license="mit")
+    card = ModelCard(hub.calls[0]["files"]["README.md"].decode())
+    assert card.data.license == "mit"
+    assert 'pipeline("elmo-ner", model="someone/my-ner")' in card.text
 
 
 def test_pushing_keeps_a_card_that_is_there(tiny_model: ElmoModel, hub: type[FakeHub]) -> None:

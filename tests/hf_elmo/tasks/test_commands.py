@@ -80,6 +80,46 @@ def test_training_goes_on_only_where_it_is_asked_to(
     train(data, tmp_path / "new", tiny_folder, "--resume")  # the first time too
 
 
+def refuse_to_train(data: Path, output: Path, folder: Path, *options: str) -> str:
+    common = ["--train", data, "--dev", data, "--output", output, "--model", folder, "--epochs", 2]
+    arguments = [str(argument) for argument in ["train", "ner", *common, *options]]
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code == 1
+    return " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--learning-rate", "0.5"], "Expected --learning-rate None, with which the training in"),
+        (["--elmo", "output"], "got output. Give the same options to go on, or another --output."),
+        (["--seed", "2"], "Expected --seed 1"),
+    ],
+)
+def test_a_training_goes_on_with_its_own_options_alone(
+    options: list[str], message: str, data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    train(data, tmp_path / "my-ner", tiny_folder)
+    printed = refuse_to_train(data, tmp_path / "my-ner", tiny_folder, "--resume", *options)
+    assert message in printed
+    train(data, tmp_path / "my-ner", tiny_folder, "--resume", "--max-minutes", "9")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--elmo", "none", "--mix-layers", "top"], "Expected no --mix-layers where --elmo is"),
+        (["--elmo", "none", "--train-bilm"], "Expected no --train-bilm where --elmo is none."),
+        (["--elmo", "none", "--mix-l2", "0"], "Expected no --mix-l2 where --elmo is none."),
+        (["--max-vectors", "3"], "Expected --vectors where --max-vectors is given."),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    options: list[str], message: str, data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    assert message in refuse_to_train(data, tmp_path / "my-ner", tiny_folder, *options)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

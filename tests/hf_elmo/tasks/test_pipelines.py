@@ -142,6 +142,13 @@ def test_labels_come_with_their_probabilities(task_name: str, saved: Path) -> No
 
 
 @pytest.mark.parametrize("task_name", ["ner"])
+def test_unknown_options_are_refused(task_name: str, saved: Path) -> None:
+    pipe = load_pipeline(task_name, saved)
+    with pytest.raises(TypeError, match=r"options of this pipeline \(none\), got top_k"):
+        pipe(TEXT, top_k=3)
+
+
+@pytest.mark.parametrize("task_name", ["ner"])
 def test_the_class_serves_the_name_that_the_hub_knows(task_name: str, saved: Path) -> None:
     pipe = pipeline(
         "token-classification", str(saved), device="cpu", pipeline_class=PIPELINES["elmo-ner"]

@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ def test_compressed_columns_are_read(tmp_path: Path) -> None:
     assert read_columns(path) == [TaggedSentence(["a", "b"], [Span("X", 0, 1)])]
 
 
+def test_a_no_break_space_is_part_of_a_word(tmp_path: Path) -> None:
+    path = write(tmp_path, "New\u00a0York B-LOC\n")
+    assert read_columns(path) == [TaggedSentence(["New\u00a0York"], [Span("LOC", 0, 0)])]
+    path = write(tmp_path, "a\tNew\u00a0York\tB\n")
+    assert read_pairs(path) == [Pair(["New\u00a0York"], ["B"], "a")]
+
+
 TREE = r"(3 (2 It) (4 (3 works) (2 -LRB-)))"
 
 
@@ -61,11 +69,11 @@ def test_pairs_are_read_from_tabs(tmp_path: Path) -> None:
 
 def test_pairs_are_read_from_json_lines(tmp_path: Path) -> None:
     line = (
-        '{"gold_label": "neutral", "sentence1_binary_parse": "( ( A boy ) . )", '
+        '{"gold_label": "neutral", "sentence1_binary_parse": "( ( -LRB- boy ) . )", '
         '"sentence2_binary_parse": "( He sits )"}\n'
     )
     path = write(tmp_path, line, "snli.jsonl")
-    assert read_pairs(path) == [Pair(["A", "boy", "."], ["He", "sits"], "neutral")]
+    assert read_pairs(path) == [Pair(["(", "boy", "."], ["He", "sits"], "neutral")]
 
 
 def test_words_are_read_without_tags_for_prediction(tmp_path: Path) -> None:
@@ -75,9 +83,10 @@ def test_words_are_read_without_tags_for_prediction(tmp_path: Path) -> None:
 
 
 def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> None:
-    path = write(tmp_path, f"It works .\n{TREE}")
+    path = write(tmp_path, f"It works .\n( Laughs ) Good .\n{TREE}")
     sentences = [
         LabelledSentence(["It", "works", "."], ""),
+        LabelledSentence(["(", "Laughs", ")", "Good", "."], ""),
         *read_trees(write(tmp_path, TREE, "t")),
     ]
     assert read_trees(path, reads_words=True) == sentences
@@ -130,6 +139,7 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_columns, "a\tO\nb\n", "x", "line 2: expected a word and its tag, found 'b'"),
     (read_columns, "a\tO\nb\tPER\n", "x", "line 2: expected a tag such as .* found 'PER'"),
     (read_columns, "\n\n", "x", "expected sentences, found none"),
+    (partial(read_trees, reads_words=True), "(3 (2 a)\n", "x", "line 1: expected a tree"),
     (read_trees, "(3 (2 a) (2 b))\n(3 (2 a)\n", "x", "line 2: expected a tree"),
     (read_trees, "(3 a))\n", "x", "line 1: expected a tree"),
     (read_trees, "(3 a) (2 b)\n", "x", "line 1: expected a tree"),
@@ -139,6 +149,9 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_pairs, '{"gold_label": "a"}\n', "x.jsonl", "line 1: expected an object with gold_label"),
     (read_pairs, "label\n", "x.jsonl", "line 1: expected a line of JSON, found 'label'"),
     (read_pairs, "[" * 100_000, "x.jsonl", "line 1: expected a line of JSON"),
+    (read_frames, '{"tokens": "He", "frames": []}\n', "x.jsonl", "line 1: expected tokens as a"),
+    (read_frames, '{"tokens": ["a", 1], "frames": []}\n', "x.jsonl", "line 1: expected tokens"),
+    (read_frames, '{"tokens": ["a"], "frames": null}\n', "x.jsonl", "expected frames as a list"),
     (
         read_frames,
         '{"tokens": ["a"], "frames": [{"v": 0, "args": [["A0", 0, 1]]}]}\n',

@@ -84,6 +84,13 @@ def test_questions_without_an_answer_are_for_prediction_alone(tmp_path: Path) ->
     assert question.question == ["Who", "sat", "?"]
 
 
+def test_a_question_about_nothing_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, [])
+    path.write_text(path.read_text().replace("The cat's friend sat.", " "))
+    with pytest.raises(ValueError, match="question q: expected a paragraph with words, found ' '"):
+        read_questions(path, needs="nothing")
+
+
 def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": "cat", "answer_start": 5}])
     with pytest.raises(ValueError, match="question q: expected 'cat' at 5, found \"at'\""):

@@ -1,5 +1,6 @@
 """Static vectors, and what a task model reads of words."""
 
+import gzip
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,23 @@ def test_vectors_are_read_from_word2vec_s_binary_files(tmp_path: Path) -> None:
     assert_close(vectors.table, TABLE)
 
 
+def test_words_with_spaces_are_read_as_glove_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("cat 0.5 -1\n. . . 2 .25\n")
+    vectors = read_vectors(path)
+    assert vectors.words == ["cat", ". . ."]
+    assert_close(vectors.table, TABLE)
+
+
+def test_compressed_vectors_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt.gz"
+    path.write_bytes(gzip.compress(b"cat 0.5 -1\n"))
+    assert read_vectors(path).words == ["cat"]
+    path = tmp_path / "vectors.bin.gz"
+    path.write_bytes(gzip.compress(write_binary(tmp_path / "vectors.bin").read_bytes()))
+    assert read_vectors(path).words == ["cat", "Höhe"]
+
+
 def test_the_first_vectors_are_read_on_request(tmp_path: Path) -> None:
     vectors = read_vectors(write_binary(tmp_path / "vectors.bin"), max_words=1)
     assert (vectors.words, vectors.table.tolist()) == (["cat"], [[0.5, -1.0]])
@@ -53,6 +71,7 @@ def test_the_first_vectors_are_read_on_request(tmp_path: Path) -> None:
         ("cat 1 2\ndog 1\n", "line 2: expected a word and 2 numbers, found 'dog 1'"),
         ("cat 1 2\ndog 1 x\n", "line 2: expected a word and 2 numbers, found 'dog 1 x'"),
         ("", "expected vectors of words, found none"),
+        ("cat 1 2\ndog\n", "line 2: expected a word and 2 numbers, found 'dog'"),
     ],
 )
 def test_a_bad_text_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -78,7 +97,7 @@ def test_a_binary_file_without_a_header_is_refused(tmp_path: Path) -> None:
 def test_a_binary_file_of_an_impossible_width_is_refused(width: int, tmp_path: Path) -> None:
     path = tmp_path / "vectors.bin"
     path.write_bytes(b"999999999999 %d\ncat " % width)
-    with pytest.raises(ValueError, match=f"that the file can hold, of width {width}"):
+    with pytest.raises(ValueError, match=f"of width 1 to 65536, found {width}"):
         read_vectors(path)
 
 
