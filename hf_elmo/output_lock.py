@@ -13,6 +13,12 @@ from torch import distributed
 LOCK = ".lock"
 
 
+def get_rank() -> int:
+    """Return the number of this process among those of `torch.distributed`, begun or not yet."""
+    is_begun = distributed.is_initialized()
+    return distributed.get_rank() if is_begun else int(os.environ.get("RANK", "0"))
+
+
 @contextmanager
 def lock_output(output: Path, lock: Path) -> Iterator[None]:
     """Let no other process write an output meanwhile.
@@ -26,8 +32,7 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
     Raises:
         BlockingIOError: If another process has locked it.
     """
-    is_begun = distributed.is_initialized()
-    if (distributed.get_rank() if is_begun else int(os.environ.get("RANK", "0"))) > 0:
+    if get_rank() > 0:
         yield
         return
     lock.parent.mkdir(parents=True, exist_ok=True)

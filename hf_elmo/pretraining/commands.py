@@ -31,6 +31,7 @@ from hf_elmo.language_model.vocabulary import (
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.output_lock import locks_output
+from hf_elmo.training_settings import hold_to_settings
 
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
@@ -48,6 +49,21 @@ FIXED_ARGUMENTS: dict[str, Any] = {
     "max_steps": 1,  # counted later, when it is known how many processes there are
 }
 
+# Options that a training is given again when it goes on: what it has read and learned is of them.
+HELD_OPTIONS = (
+    "batch_size",
+    "window",
+    "accumulate",
+    "negatives",
+    "optimizer",
+    "learning_rate",
+    "schedule",
+    "warmup_steps",
+    "weight_decay",
+    "char_noise",
+    "seed",
+)
+
 Preset = Literal["mini", "small", "medium", "original"]
 Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "linear", "constant"]
@@ -56,6 +72,7 @@ Schedule = Literal["cosine", "linear", "constant"]
 @report_errors
 @locks_output
 def pretrain(
+    context: typer.Context,
     output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
     train: Annotated[
         list[str] | None,
@@ -171,10 +188,7 @@ def pretrain(
     The folder gets the model, its tokenizer and its target words. With --valid it is the best of
     the checkpoints. TensorBoard: pip install tensorboard, tensorboard --logdir my-bilm/runs.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
-    if patience is not None and valid is None:
-        raise ValueError("Expected --valid with --patience: held-out text to judge by.")
-    if not resume and any(output.glob("checkpoint-*")):
-        raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
+    _check_options(context.params)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
     heldout = read_files(valid, input_format, pipeline) if valid else None
     words = _choose_vocabulary(text, vocabulary, vocab_size, from_model)
@@ -216,6 +230,18 @@ def pretrain(
     trainer.save_model(str(output))
     if arguments.process_index == 0:
         typer.echo(f"Wrote {output}.")
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse options that do not go together, or not with the training that is gone on with."""
+    output, resume = options["output"], options["resume"]
+    if options["patience"] is not None and not options["valid"]:
+        raise ValueError("Expected --valid with --patience: held-out text to judge by.")
+    if options["config"] is not None and options["from_model"] is not None:
+        raise ValueError("Expected --config of a new model, or --from: a model has its own.")
+    if not resume and any(output.glob("checkpoint-*")):
+        raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
+    hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS}, is_new=not resume)
 
 
 @contextmanager
@@ -294,7 +320,7 @@ def _optimizer_arguments(
     return {
         "optim": "adamw_torch_fused" if is_adamw else "adagrad",
         "adam_beta2": ADAM_BETA2,
-        "learning_rate": learning_rate or (1e-3 if is_adamw else 0.2),
+        "learning_rate": (1e-3 if is_adamw else 0.2) if learning_rate is None else learning_rate,
         "lr_scheduler_type": "constant_with_warmup" if schedule == "constant" else schedule,
         "warmup_steps": (1000 if is_adamw else 0) if warmup_steps is None else warmup_steps,
         "weight_decay": weight_decay,

@@ -16,10 +16,10 @@ from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.output_lock import locks_output
+from hf_elmo.training_settings import hold_to_settings, name_option
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
-from .settings import hold_to_settings, name_option
 from .task import Task
 from .task import predict as predict_examples
 from .time_bound import TimeBound

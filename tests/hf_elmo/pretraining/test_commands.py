@@ -79,6 +79,19 @@ def test_pretrain_goes_on_from_a_checkpoint(folder: Path) -> None:
         assert torch.equal(value, whole[name]), name
 
 
+def test_pretrain_goes_on_with_its_own_options_alone(folder: Path, trained: Path) -> None:
+    arguments = [*pretrain_arguments(folder, "model"), "--resume"]
+    message = " ".join(fail(*arguments, "--batch-size", 8).split())
+    assert "Expected --batch-size 4, with which the training in" in message
+    run(*arguments, "--batch-size", 4, "--max-steps", 6)  # longer it may be
+
+
+def test_pretrain_takes_a_new_model_or_an_old_one(folder: Path, trained: Path) -> None:
+    assert "Expected --config of a new model, or --from" in " ".join(
+        fail(*pretrain_arguments(folder, "new"), "--from", trained).split()
+    )
+
+
 def test_pretrain_reads_a_dataset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
@@ -179,12 +192,13 @@ def test_two_processes_train_as_one_with_the_same_rows(folder: Path, negatives: 
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
     for output, processes, batch_size in (("one", 1, 4), ("two", 2, 2)):
         arguments = pretrain_arguments(folder, output)
+        rest = ["--batch-size", str(batch_size), "--negatives", str(negatives)]
         subprocess.run(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
                 *("--nproc-per-node", str(processes), "-m", "hf_elmo"),
                 *map(str, arguments),
-                *("--batch-size", str(batch_size), "--negatives", str(negatives)),
+                *rest,
             ],
             env=environment,
             check=True,
@@ -198,5 +212,5 @@ def test_two_processes_train_as_one_with_the_same_rows(folder: Path, negatives: 
         "bilm_state_0.safetensors",
         "bilm_state_1.safetensors",
     }
-    message = fail(*pretrain_arguments(folder, "two"), "--batch-size", 4, "--resume")
+    message = fail(*pretrain_arguments(folder, "two"), *rest, "--resume")
     assert "Expected 2 processes, as many as wrote" in message

@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from hf_elmo.tasks.settings import hold_to_settings, name_option
+from hf_elmo.training_settings import hold_to_settings, name_option
 
 
 def test_an_option_is_named_as_it_is_typed() -> None:
     assert name_option("mix_l2") == "--mix-l2"
+
+
+def test_other_processes_leave_it_to_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    hold_to_settings(tmp_path, {"seed": 1}, is_new=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_settings_are_held_to_until_a_new_training_begins(tmp_path: Path) -> None:

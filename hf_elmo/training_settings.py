@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .output_lock import get_rank
+
 SETTINGS_NAME = "settings.json"
 
 
@@ -15,6 +17,8 @@ def name_option(name: str) -> str:
 def hold_to_settings(folder: Path, settings: dict[str, Any], *, is_new: bool) -> None:
     """Note the settings of a training, or see that they are those that it was begun with.
 
+    Of several processes, the first one does.
+
     Args:
         folder: Of the training.
         settings: Options and their values, as JSON has them.
@@ -23,6 +27,8 @@ def hold_to_settings(folder: Path, settings: dict[str, Any], *, is_new: bool) ->
     Raises:
         ValueError: If a training goes on with another value of an option.
     """
+    if get_rank() > 0:
+        return
     path = folder / SETTINGS_NAME
     if not is_new and path.exists():
         before = json.loads(path.read_text("utf-8"))
