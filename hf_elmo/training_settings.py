@@ -14,15 +14,14 @@ def name_option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def hold_to_settings(folder: Path, settings: dict[str, Any], *, is_new: bool) -> None:
+def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
     """Note the settings of a training, or see that they are those that it was begun with.
 
-    Of several processes, the first one does.
+    It begins anew where there is no checkpoint. Of several processes, the first one does this.
 
     Args:
         folder: Of the training.
-        settings: Options and their values, as JSON has them.
-        is_new: Whether the training begins anew, whatever was noted.
+        settings: Options and their values; of a path its last name, as files may be moved.
 
     Raises:
         ValueError: If a training goes on with another value of an option.
@@ -30,9 +29,10 @@ def hold_to_settings(folder: Path, settings: dict[str, Any], *, is_new: bool) ->
     if get_rank() > 0:
         return
     path = folder / SETTINGS_NAME
-    if not is_new and path.exists():
+    text = json.dumps(settings, indent=2, default=lambda value: Path(value).name)
+    if path.exists() and any(folder.glob("checkpoint-*")):
         before = json.loads(path.read_text("utf-8"))
-        for name, value in settings.items():
+        for name, value in json.loads(text).items():
             if before.get(name) != value:
                 raise ValueError(
                     f"Expected {name_option(name)} {before.get(name)}, with which the training in "
@@ -40,5 +40,5 @@ def hold_to_settings(folder: Path, settings: dict[str, Any], *, is_new: bool) ->
                     "--output."
                 )
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)

@@ -23,7 +23,7 @@ from .output_parts import (
 )
 from .rows import Rows
 from .settings import Settings
-from .writers import SUFFIXES, WRITERS, OutputFormat
+from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
 
 
 def embed_file(
@@ -59,7 +59,7 @@ def embed_file(
     Raises:
         ValueError: If the input is malformed or empty, or an argument is, or the folder
             `OUTPUT.partial` holds the beginning of something else.
-        FileExistsError: If the output is there and is not to be replaced.
+        FileExistsError: If the output is there and is not to be replaced, or is no such output.
         BlockingIOError: If another process is writing the output.
         OSError: If a file cannot be read or written. What is complete is kept.
     """
@@ -72,6 +72,8 @@ def embed_file(
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
         rows = Rows(source, settings)
+        if overwrite:
+            _check_replaceable(output, rows)
         run = describe_run(settings, model)
         engine = engine or partial(
             embed_blocks, model=model, tokenizer=tokenizer, settings=settings
@@ -103,6 +105,21 @@ def embed_file(
     if rank == 0:  # after the lock: as long as anything is left, the same command tidies up
         receipt.unlink(missing_ok=True)
     _wait_for_all()
+
+
+def _check_replaceable(output: Path, rows: Rows) -> None:
+    """Check that what would be replaced is no input, and no folder of other things.
+
+    Raises:
+        FileExistsError: If it is.
+    """
+    if any(
+        Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
+    ):
+        raise FileExistsError(f"{output} is what is to be read: choose another output.")
+    names = [path.name for path in output.iterdir()] if output.is_dir() else []
+    if FOLDER_INDEX not in names and not all(name.endswith(".spacy") for name in names):
+        raise FileExistsError(f"{output} is a folder of other files: choose another output.")
 
 
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:

@@ -310,10 +310,11 @@ def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:
     if not first.num_words:
         return first._replace(vectors=first.vectors.sum(dim=-2))
     if pooling == "mean":
-        total = first.vectors.sum(dim=-2)
+        # Sums of half precision overflow.
+        total = first.vectors.sum(dim=-2, dtype=torch.float32)
         for piece in pieces:
-            total += piece.vectors.sum(dim=-2)
-        return first._replace(vectors=total / first.num_words)
+            total += piece.vectors.sum(dim=-2, dtype=torch.float32)
+        return first._replace(vectors=(total / first.num_words).to(first.vectors.dtype))
     total = first.vectors.amax(dim=-2)
     for piece in pieces:
         total = torch.maximum(total, piece.vectors.amax(dim=-2))

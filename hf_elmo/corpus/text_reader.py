@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast
@@ -67,9 +67,9 @@ def read_files(
         with open_file(file) as stream:
             lines = decode_lines(decompress(stream, file), file)
             if input_format == "text":  # cut into words when its turn has come: less memory
-                yield from (line for line in lines if not line.isspace())
+                yield from (line for line in lines if line.strip())
             else:
-                yield from filter(None, _cut(lines, input_format, pipeline))
+                yield from filter(None, _cut(lines, input_format, pipeline, file))
 
     def read(rng: random.Random | None) -> Iterator[list[str]]:
         chance = rng or random.Random(0)
@@ -83,28 +83,47 @@ def read_files(
     return read
 
 
-def read_dataset(dataset: Iterable[dict[str, Any]], column: str = "text") -> SentenceReader:
+def read_dataset(
+    dataset: Iterable[dict[str, Any]],
+    column: str = "text",
+    input_format: InputFormat = "text",
+    pipeline: str = "en",
+) -> SentenceReader:
     """Read a dataset of the `datasets` package, streamed or not, one or more lines an example.
 
     Args:
         dataset: Examples, to be iterated over as often as one likes.
-        column: Where an example holds its text, one sentence a line.
+        column: Where an example holds its text, one sentence a line, or the words of one sentence.
+        input_format: As for `read_sentences`, of text.
+        pipeline: As for `read_sentences`.
 
     Returns:
-        The reader. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences.
+        The reader. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences. Examples
+        without text are skipped.
 
     Raises:
-        ValueError: If an example has no such column.
+        ValueError: If an example has no such column, or something else in it.
     """
+    is_text = input_format == "text"
 
-    def read_lines() -> Iterator[str]:
+    def read_examples() -> Iterator[Any]:
         for example in dataset:
             if column not in example:
                 raise ValueError(f"Expected a column {column!r} of text, got {', '.join(example)}.")
-            yield from (line for line in str(example[column]).split("\n") if line.strip())
+            value = example[column]
+            if isinstance(value, str):
+                lines = iter(value.split("\n"))
+                # As of files, text is cut into words when its turn has come.
+                yield from lines if is_text else _cut(lines, input_format, pipeline, column)
+            elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+                yield value
+            elif value is not None:
+                raise ValueError(f"Expected text or words in column {column!r}, got {value!r:.60}.")
 
     def read(rng: random.Random | None) -> Iterator[list[str]]:
-        return map(str.split, read_lines() if rng is None else shuffle(read_lines(), rng))
+        sentences = read_examples() if rng is None else shuffle(read_examples(), rng)
+        cut = (x.split() if isinstance(x, str) else x for x in sentences)
+        return (words for words in cut if words)
 
     return read
 
@@ -127,7 +146,7 @@ def read_sentences(
     Raises:
         ValueError: If a line is not UTF-8, or not what the format asks for.
     """
-    return _cut(decode_lines(stream, name), input_format, pipeline)
+    return _cut(decode_lines(stream, name), input_format, pipeline, name)
 
 
 def find_files(pattern: str) -> list[str]:
@@ -175,7 +194,7 @@ def _is_address(name: str) -> bool:
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
     """Return the bytes of a file, decompressed by the suffix of its name while they are read."""
     openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
-    opener = cast(Callable[[BinaryIO], BinaryIO] | None, openers.get(Path(name).suffix))
+    opener = cast(Callable[[BinaryIO], BinaryIO] | None, openers.get(Path(name).suffix.lower()))
     return stream if opener is None else opener(stream)
 
 
@@ -244,15 +263,17 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
         ) from error
 
 
-def _cut(lines: Iterator[str], input_format: InputFormat, pipeline: str) -> Iterator[list[str]]:
+def _cut(
+    lines: Iterator[str], input_format: InputFormat, pipeline: str, name: str
+) -> Iterator[list[str]]:
     if input_format == "conllu":
-        return _read_conllu(lines)
+        return _read_conllu(lines, name)
     if input_format == "raw":
         return _read_raw(lines, pipeline)
     return map(str.split, lines)
 
 
-def _read_conllu(lines: Iterable[str]) -> Iterator[list[str]]:
+def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
     """Read the forms of the syntactic words: no ranges (3-4), no empty nodes (3.1)."""
     words: list[str] = []
     for number, line in enumerate(lines, start=1):
@@ -265,8 +286,8 @@ def _read_conllu(lines: Iterable[str]) -> Iterator[list[str]]:
             words = []
         elif len(columns) != NUM_CONLLU_COLUMNS:
             raise ValueError(
-                f"Line {number} is not CoNLL-U: expected {NUM_CONLLU_COLUMNS} columns between "
-                f"tabs, got {len(columns)}."
+                f"Line {number} of {name} is not CoNLL-U: expected {NUM_CONLLU_COLUMNS} columns "
+                f"between tabs, got {len(columns)}."
             )
         elif columns[0].isdigit():
             words.append(columns[1])
@@ -274,22 +295,29 @@ def _read_conllu(lines: Iterable[str]) -> Iterator[list[str]]:
         yield words
 
 
-def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
-    """Cut each line into sentences and words with spaCy; white space is no word."""
+@lru_cache(maxsize=1)
+def _load_pipeline(name: str) -> Any:
+    """Load what cuts raw text, once for all files."""
     import spacy
 
-    if spacy.util.is_package(pipeline) or Path(pipeline).exists():
-        nlp = spacy.load(pipeline)
+    if spacy.util.is_package(name) or Path(name).exists():
+        nlp = spacy.load(name)
     else:
         try:
-            nlp = spacy.blank(pipeline)
+            nlp = spacy.blank(name)
         except ImportError as error:
             raise ValueError(
-                f"Expected a spaCy language or pipeline, got {pipeline!r}. To install one, see "
+                f"Expected a spaCy language or pipeline, got {name!r}. To install one, see "
                 "python -m spacy download."
             ) from error
         nlp.add_pipe("sentencizer")
         nlp.max_length = sys.maxsize  # the bound is for parsers
+    return nlp
+
+
+def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
+    """Cut each line into sentences and words with spaCy; white space is no word."""
+    nlp = _load_pipeline(pipeline)
     for doc in nlp.pipe(text for text in map(str.strip, lines) if text):
         for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
             yield [token.text for token in sentence if not token.is_space]

@@ -27,6 +27,7 @@ SUFFIXES: dict[str, OutputFormat] = {
     ".safetensors": "safetensors",
     ".spacy": "spacy",
 }
+FOLDER_INDEX = "index.json"  # of an output that is a folder of parts
 COPY_ROWS = 4096  # rows of vectors that are copied at a time
 DATASET_BYTES = 1024  # what HDF5 needs for a dataset beside its data, rather more than less
 
@@ -85,7 +86,7 @@ def write_safetensors(parts: list[Path], output: Path) -> None:
     for part in parts:
         _link(part, output / part.name)
         index.update({str(row.number): part.name for row in read_rows(part)})
-    (output / "index.json").write_text(json.dumps({"weight_map": index}))
+    (output / FOLDER_INDEX).write_text(json.dumps({"weight_map": index}))
 
 
 def _link(path: Path, target: Path) -> None:

@@ -65,7 +65,7 @@ class DemoHandler(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps(answer))
 
     def _is_from_here(self) -> bool:
-        return self.headers.get("Host", "").rpartition(":")[0] in NAMES
+        return self.headers.get("Host", "").partition(":")[0] in NAMES
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode("utf-8", errors="replace")

@@ -43,12 +43,14 @@ def vocab(
     One word a line: <S>, </S>, <UNK>, then by falling frequency, as the sampled softmax needs it.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     counts = count_words(read_files(files, input_format, pipeline)(None))
+    if not counts:
+        raise ValueError(f"Expected words to count, found none in {', '.join(files)}.")
     vocabulary = build_vocabulary(counts, max_size=size, min_count=min_count)
     vocabulary.save(output)
     total = counts.total()
-    known = sum(counts[word] for word in vocabulary.words)
+    known = [counts[word] for word in vocabulary.words if word in counts]
     typer.echo(
-        f"Wrote {output}: {len(vocabulary):,} of {len(counts):,} words, {known / total:.2%} of "
+        f"Wrote {output}: {len(known):,} of {len(counts):,} words, {sum(known) / total:.2%} of "
         f"{total:,} in the text."
     )
 

@@ -48,12 +48,20 @@ class SentenceStream:
         return words
 
     def seek(self, pass_number: int, num_taken: int) -> None:
-        """Go to a pass, and skip the first `num_taken` sentences there."""
+        """Go to a pass, and skip the first `num_taken` sentences there.
+
+        Raises:
+            ValueError: If it has fewer.
+        """
         self.pass_number, self.num_taken = pass_number, num_taken
         rng = None if self._seed is None else random.Random(f"{self._seed} {pass_number}")
         self._sentences = self._text(rng)
-        for _ in range(num_taken):
-            next(self._sentences)
+        for number in range(num_taken):
+            if next(self._sentences, None) is None:
+                raise ValueError(
+                    f"Expected the text that the training was begun with, of {num_taken} sentences "
+                    f"at least, got one of {number}."
+                )
 
 
 class StreamWindow(NamedTuple):

@@ -15,6 +15,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
@@ -51,6 +52,17 @@ FIXED_ARGUMENTS: dict[str, Any] = {
 
 # Options that a training is given again when it goes on: what it has read and learned is of them.
 HELD_OPTIONS = (
+    "train",
+    "input_format",
+    "pipeline",
+    "dataset",
+    "dataset_config",
+    "split",
+    "column",
+    "vocab_size",
+    "preset",
+    "config",
+    "from_model",
     "batch_size",
     "window",
     "accumulate",
@@ -111,7 +123,8 @@ def pretrain(
     epochs: Annotated[float, typer.Option(help="Passes over the text.", min=0.0)] = 10.0,
     max_steps: Annotated[int | None, typer.Option(help="Steps, instead of passes.", min=1)] = None,
     max_hours: Annotated[
-        float | None, typer.Option(help="Stop then at the latest, at a learning rate of 0.")
+        float | None,
+        typer.Option(help="Stop then at the latest, at a learning rate of 0.", min=0.001),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Rows of a process.", min=1)] = 128,
     window: Annotated[int, typer.Option(help="Steps of back-propagation.", min=1)] = 20,
@@ -163,7 +176,9 @@ def pretrain(
     patience: Annotated[
         int | None, typer.Option(help="Stop after so many evaluations without a better one.", min=1)
     ] = None,
-    save_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 1000,
+    save_every: Annotated[
+        int, typer.Option(help="Steps; with --valid, each evaluation saves.", min=1)
+    ] = 1000,
     keep: Annotated[int, typer.Option(help="Checkpoints to keep, with the best.", min=1)] = 2,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
@@ -190,8 +205,10 @@ def pretrain(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     _check_options(context.params)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
+    if next(text(None), None) is None:
+        raise ValueError("Expected sentences to train on, found none.")
     heldout = read_files(valid, input_format, pipeline) if valid else None
-    words = _choose_vocabulary(text, vocabulary, vocab_size, from_model)
+    words = _choose_vocabulary(text, vocabulary, vocab_size, from_model, output if resume else None)
     set_seed(seed)
     model, tokenizer = _choose_model(words, preset, config, from_model)
     if dropout is not None:
@@ -201,7 +218,7 @@ def pretrain(
     arguments = TrainingArguments(
         str(output),
         per_device_train_batch_size=batch_size,
-        per_device_eval_batch_size=batch_size,
+        per_device_eval_batch_size=_count_rows(heldout, batch_size),
         gradient_accumulation_steps=accumulate,
         max_grad_norm=max_grad_norm,
         bf16=bfloat16,
@@ -234,14 +251,17 @@ def pretrain(
 
 def _check_options(options: dict[str, Any]) -> None:
     """Refuse options that do not go together, or not with the training that is gone on with."""
-    output, resume = options["output"], options["resume"]
+    output = options["output"]
     if options["patience"] is not None and not options["valid"]:
         raise ValueError("Expected --valid with --patience: held-out text to judge by.")
     if options["config"] is not None and options["from_model"] is not None:
         raise ValueError("Expected --config of a new model, or --from: a model has its own.")
-    if not resume and any(output.glob("checkpoint-*")):
+    has_checkpoints = any(output.glob("checkpoint-*"))
+    if has_checkpoints and not options["resume"]:
         raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
-    hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS}, is_new=not resume)
+    if (output / SAFE_WEIGHTS_NAME).exists() and not has_checkpoints:
+        raise ValueError(f"{output} holds a model that would be lost: choose another folder.")
+    hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS})
 
 
 @contextmanager
@@ -271,7 +291,8 @@ def _read_text(
         raise ValueError("Expected text to train on: either --train or --dataset.")
     if files is not None:
         return read_files(files, input_format, pipeline, has_weights=True)
-    return read_dataset(_load_dataset(str(dataset), config, split), column)
+    examples = _load_dataset(str(dataset), config, split)
+    return read_dataset(examples, column, input_format, pipeline)
 
 
 def _load_dataset(name: str, config: str | None, split: str) -> Any:
@@ -284,13 +305,33 @@ def _load_dataset(name: str, config: str | None, split: str) -> Any:
     return load_dataset(name, config, split=split, streaming=True)
 
 
+def _count_rows(heldout: SentenceReader | None, batch_size: int) -> int:
+    """Return the rows of an evaluation: those of training, if there are sentences for so many."""
+    if heldout is None:
+        return batch_size
+    count = sum(1 for _ in heldout(None))  # all of it: a bad line is told now, not in an hour
+    if not count:
+        raise ValueError("Expected sentences in the text of --valid, found none.")
+    return min(count, batch_size)
+
+
 def _choose_vocabulary(
-    text: SentenceReader, path: Path | None, size: int, from_model: str | None
+    text: SentenceReader,
+    path: Path | None,
+    size: int,
+    from_model: str | None,
+    resumed: Path | None,
 ) -> TargetVocabulary:
-    if path is not None:
-        return TargetVocabulary.from_file(path)
-    known = None if from_model is None else load_vocabulary(resolve_name(from_model))
-    return known or build_vocabulary(count_words(text(None)), max_size=size)
+    """Read the target words, or count them; a training goes on with those that it has."""
+    given = None if path is None else TargetVocabulary.from_file(path)
+    for checkpoint in [] if resumed is None else resumed.glob("checkpoint-*"):
+        known = load_vocabulary(str(checkpoint))
+        if known is not None and given is not None and known.words != given.words:
+            raise ValueError(f"Expected the words of {checkpoint} in {path}, got others.")
+        given = known or given
+    if given is None and from_model is not None:
+        given = load_vocabulary(resolve_name(from_model))
+    return given or build_vocabulary(count_words(text(None)), max_size=size)
 
 
 def _choose_model(

@@ -108,7 +108,8 @@ def train(
         raise ValueError(
             f"{output} holds checkpoints of a training. Go on with --resume, or name another."
         )
-    hold_to_settings(output, _tell_settings(context.params), is_new=not resume)
+    settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
+    hold_to_settings(output, settings)
     clock = TimeBound(output, max_minutes)
     read = chosen.presets[preset].read or chosen.read
     examples, heldout = read(train), chosen.read(dev)
@@ -153,15 +154,6 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ValueError(f"Expected no {name_option(useless[0])} where --elmo is none.")
     if options["max_vectors"] is not None and options["vectors"] is None:
         raise ValueError("Expected --vectors where --max-vectors is given.")
-
-
-def _tell_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """List what a training has to be given again; of a file its name, as it may be moved."""
-    return {
-        name: value.name if isinstance(value, Path) else value
-        for name, value in options.items()
-        if name not in FREE_OPTIONS
-    }
 
 
 def _keep_set(options: dict[str, Any]) -> dict[str, Any]:

@@ -281,6 +281,28 @@ def test_a_finished_output_is_overwritten_when_asked(tiny_model: ElmoModel, text
     assert not list(output.parent.glob("vectors.*.*"))
 
 
+def test_only_an_output_is_overwritten(tiny_model: ElmoModel, text: Path) -> None:
+    folder = text.with_name("mine")
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("x")
+    for output, message in ((folder, "a folder of other files"), (text, "what is to be read")):
+        with pytest.raises(FileExistsError, match=message):
+            embed_file(
+                text,
+                output,
+                tiny_model,
+                tokenizer,
+                SETTINGS,
+                output_format="hdf5",
+                overwrite=True,
+            )
+    assert (folder / "thesis.txt").exists()
+    assert text.read_text().startswith("The bank")
+    for output in (text.with_name("a.safetensors"), text.with_name("b.spacy")):
+        for overwrite in (False, True):
+            embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=overwrite)
+
+
 def test_a_full_disk_is_told_and_nothing_is_lost(
     tiny_model: ElmoModel, model_folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

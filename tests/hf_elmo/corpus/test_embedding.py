@@ -203,6 +203,15 @@ def test_a_normalised_mix_is_that_of_the_sentence_alone(
             assert_close(torch.from_numpy(result), expected, **TOLERANCE)
 
 
+def test_means_of_half_precision_do_not_overflow(tiny_model: ElmoModel) -> None:
+    with torch.no_grad():
+        tiny_model.token_encoder.projection.bias.fill_(30.0)
+    options: Any = {"layers": 0, "pooling": "mean"}
+    (half,) = embed([["the"] * 4000], tiny_model, tokenizer, dtype="float16", **options)
+    (whole,) = embed([["the"] * 4000], tiny_model, tokenizer, **options)
+    np.testing.assert_allclose(half, whole, rtol=1e-3)
+
+
 @pytest.mark.parametrize("layers", ["all", "top"])
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 @pytest.mark.parametrize("max_batch_tokens", [16, 2048])

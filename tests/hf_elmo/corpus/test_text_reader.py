@@ -165,6 +165,24 @@ def test_a_dataset_gives_the_lines_of_its_column() -> None:
     assert sentences == [["One", "sentence", "."], ["Another", "one", "."], ["A", "third"]]
 
 
+def test_a_dataset_may_hold_words_and_lack_texts() -> None:
+    examples = [{"text": ["EU", "rejects"]}, {"text": None}, {"text": []}]
+    assert list(read_dataset(examples)(None)) == [["EU", "rejects"]]
+    with pytest.raises(ValueError, match="Expected text or words in column 'text', got 3"):
+        list(read_dataset([{"text": 3}])(None))
+
+
+def test_raw_text_of_a_dataset_is_cut_as_that_of_files() -> None:
+    text = read_dataset([{"text": "It's here. Yes."}], input_format="raw")
+    assert list(text(None)) == [["It", "'s", "here", "."], ["Yes", "."]]
+
+
+def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
+    path = tmp_path / "TEXT.GZ"
+    path.write_bytes(gzip.compress(b"a b"))
+    assert list(read_files([path])(None)) == [["a", "b"]]
+
+
 def test_a_dataset_can_be_read_again_and_shuffled() -> None:
     text = read_dataset([{"text": str(i)} for i in range(50)])
 
@@ -197,7 +215,7 @@ def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         (
             [b"1\tword\n"],
             "conllu",
-            "Line 1 is not CoNLL-U: expected 10 columns between tabs, got 2",
+            "Line 1 of x.txt is not CoNLL-U: expected 10 columns between tabs, got 2",
         ),
     ],
 )

@@ -87,6 +87,10 @@ def test_a_form_of_another_page_is_refused(address: str) -> None:
     assert ask(address, QUESTION, {"Content-Type": "text/plain"})[0] == 415
 
 
+def test_a_browser_leaves_the_usual_port_out(address: str) -> None:
+    assert ask(address, QUESTION, {**JSON, "Host": "localhost"})[0] == 200
+
+
 def test_another_name_for_this_machine_is_refused(address: str) -> None:
     assert ask(address, QUESTION, {**JSON, "Host": "evil.example:80"})[0] == 404
 

@@ -51,7 +51,14 @@ def test_vocab_writes_the_most_frequent_words(folder: Path) -> None:
     words = TargetVocabulary.from_file(folder / "v.txt").words
     assert words[:3] == ["<S>", "</S>", "<UNK>"]
     assert len(words) == 6
-    assert "6 of 10 words" in output
+    assert "3 of 10 words" in output
+
+
+def test_vocab_of_nothing_is_refused(folder: Path) -> None:
+    (folder / "empty.txt").write_text("\ufeff\n \n")
+    message = fail("vocab", folder / "empty.txt", "--output", folder / "v.txt")
+    assert "Error: Expected words to count, found none in" in message
+    assert not (folder / "v.txt").exists()
 
 
 def evaluate(text: Path, model: Path, *options: object) -> float:

@@ -134,6 +134,11 @@ def test_a_text_without_sentences_ends_at_once() -> None:
     assert list(SentenceStream(text_of())) == []
 
 
+def test_a_position_behind_the_end_of_a_text_is_told() -> None:
+    with pytest.raises(ValueError, match="of 3 sentences at least, got one of 2"):
+        SentenceStream(text_of("a", "b")).seek(0, 3)
+
+
 def test_a_stream_goes_on_from_its_position_exactly() -> None:
     def make() -> WindowStream:
         forward, backward = (SentenceStream(text_of(*SENTENCES), seed=seed) for seed in (5, 6))

@@ -86,6 +86,43 @@ def test_pretrain_goes_on_with_its_own_options_alone(folder: Path, trained: Path
     run(*arguments, "--batch-size", 4, "--max-steps", 6)  # longer it may be
 
 
+def test_pretrain_goes_on_with_the_words_that_it_has(folder: Path, trained: Path) -> None:
+    words = TargetVocabulary.from_file(trained).words
+    text = folder / "text.txt"
+    text.write_text(text.read_text() + "mat mat mat mat mat mat mat mat mat mat mat\n" * 9)
+    more = [*pretrain_arguments(folder, "model"), "--batch-size", 4, "--max-steps", 5, "--resume"]
+    run(*more)
+    assert TargetVocabulary.from_file(trained).words == words
+    other = folder / "other.txt"
+    other.write_text("".join(f"{word}\n" for word in reversed(words)))
+    message = fail(*more, "--vocab", other)
+    assert "Expected the words of" in message
+    assert "other.txt, got others." in message
+
+
+@pytest.mark.parametrize("what", ["--train", "--valid"])
+def test_pretrain_without_sentences_is_refused(what: str, folder: Path) -> None:
+    (folder / "empty.txt").write_text(" \n")
+    arguments = [*pretrain_arguments(folder, "model"), "--valid", folder / "text.txt"]
+    arguments[arguments.index(what) + 1] = folder / "empty.txt"
+    message = fail(*arguments)
+    assert "found none" in message
+    assert not (folder / "model" / "model.safetensors").exists()
+
+
+def test_pretrain_evaluates_on_less_than_a_batch(folder: Path) -> None:
+    (folder / "valid.txt").write_text("a cat sat\n")
+    run(*pretrain_arguments(folder, "model"), "--batch-size", 4, "--valid", folder / "valid.txt")
+
+
+def test_pretrain_replaces_no_model_that_it_did_not_make(folder: Path, trained: Path) -> None:
+    for checkpoint in trained.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    before = (trained / "model.safetensors").read_bytes()
+    assert "holds a model that would be lost" in fail(*pretrain_arguments(folder, "model"))
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
 def test_pretrain_takes_a_new_model_or_an_old_one(folder: Path, trained: Path) -> None:
     assert "Expected --config of a new model, or --from" in " ".join(
         fail(*pretrain_arguments(folder, "new"), "--from", trained).split()
