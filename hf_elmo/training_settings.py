@@ -1,8 +1,10 @@
-"""What a training was begun with, so that it goes on with the same."""
+"""What a training finds in its folder, and what it was begun with: it goes on with the same."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from .output_lock import get_rank
 
@@ -12,6 +14,22 @@ SETTINGS_NAME = "settings.json"
 def name_option(name: str) -> str:
     """Return an option as it is typed."""
     return f"--{name.replace('_', '-')}"
+
+
+def check_output(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder where a training would replace what it has not made.
+
+    Raises:
+        ValueError: If it holds checkpoints and the training does not go on, or a model alone.
+    """
+    if any(folder.glob("checkpoint-*")):
+        if not resume:
+            raise ValueError(
+                f"{folder} holds checkpoints of a training. Go on with --resume, or choose another "
+                "folder."
+            )
+    elif (folder / SAFE_WEIGHTS_NAME).exists():
+        raise ValueError(f"{folder} holds a model that would be lost: choose another folder.")
 
 
 def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:

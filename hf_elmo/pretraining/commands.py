@@ -15,7 +15,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
@@ -32,7 +31,7 @@ from hf_elmo.language_model.vocabulary import (
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.output_lock import locks_output
-from hf_elmo.training_settings import hold_to_settings
+from hf_elmo.training_settings import check_output, hold_to_settings
 
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
@@ -256,11 +255,7 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ValueError("Expected --valid with --patience: held-out text to judge by.")
     if options["config"] is not None and options["from_model"] is not None:
         raise ValueError("Expected --config of a new model, or --from: a model has its own.")
-    has_checkpoints = any(output.glob("checkpoint-*"))
-    if has_checkpoints and not options["resume"]:
-        raise ValueError(f"{output} holds checkpoints: --resume, or choose another folder.")
-    if (output / SAFE_WEIGHTS_NAME).exists() and not has_checkpoints:
-        raise ValueError(f"{output} holds a model that would be lost: choose another folder.")
+    check_output(output, resume=options["resume"])
     hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS})
 
 

@@ -16,7 +16,7 @@ from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.output_lock import locks_output
-from hf_elmo.training_settings import hold_to_settings, name_option
+from hf_elmo.training_settings import check_output, hold_to_settings, name_option
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
@@ -104,10 +104,7 @@ def train(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
     _check_options(context.params)
-    if not resume and any(output.glob("checkpoint-*")):
-        raise ValueError(
-            f"{output} holds checkpoints of a training. Go on with --resume, or name another."
-        )
+    check_output(output, resume=resume)
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
     hold_to_settings(output, settings)
     clock = TimeBound(output, max_minutes)

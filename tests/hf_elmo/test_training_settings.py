@@ -4,11 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from hf_elmo.training_settings import hold_to_settings, name_option
+from hf_elmo.training_settings import check_output, hold_to_settings, name_option
 
 
 def test_an_option_is_named_as_it_is_typed() -> None:
     assert name_option("mix_l2") == "--mix-l2"
+
+
+def test_what_a_training_has_not_made_is_left_alone(tmp_path: Path) -> None:
+    check_output(tmp_path, resume=False)
+    (tmp_path / "model.safetensors").touch()
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="holds a model that would be lost"):
+            check_output(tmp_path, resume=resume)
+    (tmp_path / "checkpoint-1").mkdir()
+    check_output(tmp_path, resume=True)
+    with pytest.raises(ValueError, match="holds checkpoints of a training"):
+        check_output(tmp_path, resume=False)
 
 
 def test_other_processes_leave_it_to_the_first(

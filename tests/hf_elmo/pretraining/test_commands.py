@@ -216,7 +216,9 @@ def test_small_numbers_are_flushed_only_while_training(was_on: bool) -> None:
 def test_mistakes_are_told_without_a_traceback(folder: Path, trained: Path) -> None:
     assert "either --train or --dataset" in fail("pretrain", "--output", folder / "x")
     assert "Expected --valid with" in fail(*pretrain_arguments(folder, "x"), "--patience", 1)
-    assert "holds checkpoints: --resume" in fail(*pretrain_arguments(folder, "model"))
+    assert "holds checkpoints of a training. Go on with --resume" in fail(
+        *pretrain_arguments(folder, "model")
+    )
 
 
 def test_help_shows_how_to_use_the_command() -> None:
