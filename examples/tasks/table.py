@@ -1,10 +1,11 @@
 """Train the six task models with ELMo and without, and write a table of their scores.
 
-python examples/tasks/table.py ../shared/data results --vectors vectors.bin
+python examples/tasks/table.py ../shared/data examples/tasks/results --vectors vectors.bin
 
 Every run is a folder of RESULTS; what is finished is not run again, and what was broken off goes
-on. Both sides read the same static vectors and train for as many epochs; one reads ELMo beside
-them. With two tables of other --tasks, two processors are at work.
+on. A finished run's `result.json` is all that the tables need. Both sides read the same static
+vectors and train for as many epochs; one reads ELMo beside them. With two tables of other --tasks,
+two processors are at work.
 """
 
 import gzip
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any, NamedTuple
@@ -23,7 +24,7 @@ import typer
 from scipy.stats import bootstrap
 
 from hf_elmo.tasks import TASKS, load_task_model
-from hf_elmo.tasks.task import Task, predict
+from hf_elmo.tasks.task import predict
 from hf_elmo.tasks.time_bound import read_seconds
 
 
@@ -120,12 +121,16 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def run(
-    folder: Path, files: Data, task: str, side: str, seed: int, options: Sequence[str]
+    data: Path, results: Path, task: str, side: str, seed: int, fold: int, options: Sequence[str]
 ) -> dict[str, Any]:
     """Train and test one model, unless it is done; return what is known of it."""
+    folder = results / f"{task}-{side}-{seed}"
+    if DATA[task].num_folds > 1:
+        folder /= str(fold + 1)
     result = folder / "result.json"
     if result.exists():
         return json.loads(result.read_text("utf-8"))
+    files = list_files(data, results, task)[fold]
     command = [sys.executable, "-m", "hf_elmo", "train", task]
     command += ["--train", files.train, "--dev", files.dev, "--output", str(folder)]
     command += [*SIDES[side], "--seed", str(seed), "--resume", *options]
@@ -139,12 +144,13 @@ def run(
     if status:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}.")
     chosen, model, inputs = load_task_model(str(folder))
-    found = predict(chosen, model, inputs, chosen.read(Path(files.test)))
+    examples = chosen.read(Path(files.test))
+    found = predict(chosen, model, inputs, examples)
     known = {
         "minutes": read_seconds(folder) / 60,
         "megabytes": usage.ru_maxrss / 1024,
         "parameters": sum(w.numel() for w in model.parameters() if w.requires_grad),
-        "found": found,
+        "counts": count_by_text(task, examples, found),
     }
     if model.config.num_mixes:
         known["mixes"] = [
@@ -152,39 +158,40 @@ def run(
             for mix in model.features.scalar_mixes
         ]
     write_whole(result, json.dumps(known))
-    return json.loads(result.read_text("utf-8"))
+    return known
 
 
-def freeze(found: Any) -> Any:
-    """Turn JSON's lists into tuples, which can be members of sets."""
-    return tuple(map(freeze, found)) if isinstance(found, list) else found
-
-
-def compare(
-    task: str, examples: Sequence[Any], static: Sequence[Any], elmo: Sequence[Any], resamples: int
-) -> tuple[float, float, float]:
-    """Resample the test's texts; return the bounds of the difference and p, two-sided.
+def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> list[list[float]]:
+    """Compare predictions with examples, in numbers that add up; shape `(texts, numbers)`.
 
     A text is a document of coreference, a paragraph with all its questions, a sentence with all
     its predicates, a premise with all its hypotheses: what is asked of one text is not independent.
     """
     chosen = TASKS[task]
-    texts = [_tell_text(task, example) for example in examples]
-    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    counts = np.array(
-        [
-            [_count_by_text(chosen, examples, run, texts, rows) for run in side]
-            for side in (static, elmo)
-        ]
-    )  # (sides, runs, texts, numbers)
+    sums: dict[Any, Any] = {}
+    for example, one in zip(examples, found, strict=True):
+        text = example.name if task == "coref" else tuple(chosen.texts(example)[0])
+        sums[text] = sums.get(text, 0) + np.array(chosen.count(example, one))
+    return [counts.tolist() for counts in sums.values()]
+
+
+def score(task: str, counts: np.ndarray) -> float:
+    """Score one run by its counts, shape `(texts, numbers)`."""
+    return TASKS[task].scores.total(counts.sum(axis=0).tolist())[TASKS[task].metric]
+
+
+def compare(task: str, counts: np.ndarray, resamples: int) -> tuple[float, float, float]:
+    """Resample the test's texts; return the bounds of the difference and p, two-sided.
+
+    Counts are of shape `(sides, seeds, texts, numbers)`: without ELMo, with ELMo.
+    """
 
     def difference(drawn: np.ndarray) -> float:
-        sums = counts[:, :, drawn].sum(axis=2).tolist()
-        before, after = ([chosen.scores.total(x)[chosen.metric] for x in side] for side in sums)
-        return mean(after) - mean(before)
+        before, after = (mean(score(task, seed[drawn]) for seed in side) for side in counts)
+        return after - before
 
     got = bootstrap(
-        (np.arange(len(rows)),),
+        (np.arange(counts.shape[2]),),
         difference,
         n_resamples=resamples,
         vectorized=False,
@@ -198,56 +205,29 @@ def compare(
     return low, high, min(1.0, 2 * (1 + fewer) / (1 + resamples))
 
 
-def _tell_text(task: str, example: Any) -> tuple[Any, ...]:
-    """Return what tells an example's text from others."""
-    return (example.name,) if task == "coref" else tuple(TASKS[task].texts(example)[0])
-
-
-def _count_by_text(
-    chosen: Task,
-    examples: Sequence[Any],
-    found: Sequence[Any],
-    texts: Sequence[Any],
-    rows: dict[Any, int],
-) -> np.ndarray:
-    """Compare predictions with examples, in numbers that add up; shape `(texts, numbers)`."""
-    counts = [chosen.count(*pair) for pair in zip(examples, found, strict=True)]
-    sums = np.zeros((len(rows), len(counts[0])))
-    np.add.at(sums, [rows[text] for text in texts], counts)
-    return sums
-
-
 def reduce_error(before: float, after: float) -> float:
     """Compute the share of the error that is gone."""
     return (after - before) / (1 - before)
 
 
-def write_row(
-    task: str, tests: Sequence[str], runs: dict[str, list[list[dict[str, Any]]]], resamples: int
-) -> str:
+def write_row(task: str, runs: dict[str, list[list[dict[str, Any]]]], resamples: int) -> str:
     """Write a task's row of the table; runs are by side, seed and fold."""
-    chosen = TASKS[task]
-    examples = [example for test in tests for example in chosen.read(Path(test))]
-    found = {
-        side: [[freeze(one) for fold in folds for one in fold["found"]] for folds in seeds]
-        for side, seeds in runs.items()
-    }
-    scores = {
-        side: [chosen.score(examples, one)[chosen.metric] for one in each]
-        for side, each in found.items()
-    }
-    low, high, p = compare(task, examples, found["static"], found["elmo"], resamples)
+    counts = np.array(
+        [[[*chain(*(one["counts"] for one in folds))] for folds in runs[side]] for side in SIDES]
+    )  # (sides, seeds, texts of all folds, numbers)
+    scores = [[score(task, seed) for seed in side] for side in counts]
+    low, high, p = compare(task, counts, resamples)
     shown = [
         f"{100 * mean(each):.1f} ± {100 * stdev(each) if len(each) > 1 else 0:.1f}"
-        for each in scores.values()
+        for each in scores
     ]
     paper = DATA[task].paper
     last = list(chain(*runs["elmo"]))
     cells = [
         task,
-        chosen.metric,
+        TASKS[task].metric,
         *shown,
-        f"{100 * reduce_error(mean(scores['static']), mean(scores['elmo'])):.1f} %",
+        f"{100 * reduce_error(*map(mean, scores)):.1f} %",
         f"{100 * low:+.1f} to {100 * high:+.1f}",
         f"{p:.3f}",
         *(f"{number:.1f}" for number in paper),
@@ -298,19 +278,14 @@ def main(
     common += [] if model is None else ["--model", model]
     rows, mixes = [], []
     for task in tasks:
-        files = list_files(data, results, task)
-        minutes = max_minutes if len(files) == 1 else 2 * max_minutes / len(files)
+        num_folds = DATA[task].num_folds
+        minutes = max_minutes if num_folds == 1 else 2 * max_minutes / num_folds
         options = [*common, "--max-minutes", str(minutes)]
         runs: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
-        for seed in range(1, seeds + 1):
-            for side in SIDES:
-                name = f"{task}-{side}-{seed}"
-                folders = [results / name]
-                if len(files) > 1:
-                    folders = [results / name / str(fold + 1) for fold in range(len(files))]
-                folds = zip(folders, files, strict=True)
-                runs[side].append([run(*fold, task, side, seed, options) for fold in folds])
-        rows.append(write_row(task, [one.test for one in files], runs, resamples))
+        for seed, side in product(range(1, seeds + 1), SIDES):
+            of_run = (data, results, task, side, seed)
+            runs[side].append([run(*of_run, fold, options) for fold in range(num_folds)])
+        rows.append(write_row(task, runs, resamples))
         mixes += write_mixes(task, runs["elmo"])
     print_table(HEADER, rows)
     print()

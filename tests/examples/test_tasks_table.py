@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -44,7 +45,7 @@ def test_the_table_compares_runs_and_makes_each_once(
         times = {path: path.stat().st_mtime_ns for path in results.glob("*/*.json")}
     assert {path.parent.name for path in times} == {"ner-static-1", "ner-elmo-1"}
     known = json.loads((results / "ner-elmo-1" / "result.json").read_text())
-    assert len(known["found"]) == 3
+    assert np.shape(known["counts"]) == (3, 3)  # sentences; right, gold and found
     assert len(known["mixes"][0]) == 4  # three layers and gamma
     first, first_mix, second, second_mix = capsys.readouterr().out.split("| task ")[1:]
     assert first_mix.strip() == second_mix.strip()
@@ -54,32 +55,41 @@ def test_the_table_compares_runs_and_makes_each_once(
     assert "| ner | input | 0." in first_mix
 
 
+def make_counts(*sides: Sequence[bool]) -> np.ndarray:
+    """Make the counts of an accuracy, one seed a side, a text an example."""
+    return np.array([[[(right, 1) for right in side]] for side in sides])
+
+
 def test_the_bootstrap_finds_the_interval_of_paired_differences(table: ModuleType) -> None:
     rng = np.random.default_rng(0)
-    examples = [LabelledSentence([str(row)], "a") for row in range(400)]
-    static = ["a" if row else "b" for row in rng.random(400) < 0.6]
-    elmo = ["a" if row else "b" for row in rng.random(400) < 0.7]
-    low, high, p = table.compare("sentiment", examples, [static], [elmo], 2000)
-    differences = [(b == "a") - (a == "a") for a, b in zip(static, elmo, strict=True)]
+    static, elmo = rng.random(400) < 0.6, rng.random(400) < 0.7
+    low, high, p = table.compare("sentiment", make_counts(static, elmo), 2000)
+    differences = elmo.astype(int) - static
     error = np.std(differences) / 20
     expected = norm.interval(0.95, np.mean(differences), error)
     assert (low, high) == pytest.approx(expected, abs=0.01)
     assert p == pytest.approx(2 * norm.sf(np.mean(differences) / error), abs=0.02)
 
 
-def test_the_bootstrap_draws_all_of_a_text_at_once(table: ModuleType) -> None:
-    once = [LabelledSentence([str(row)], "a") for row in range(50)]
-    static, elmo = ["b"] * 20 + ["a"] * 30, ["a"] * 45 + ["b"] * 5
-    low, high, _ = table.compare("sentiment", once, [static], [elmo], 200)
-    again = table.compare("sentiment", once * 9, [static * 9], [elmo * 9], 200)
-    assert again[:2] == (low, high)
+def test_the_bootstrap_averages_the_seeds(table: ModuleType) -> None:
+    static, elmo = [False] * 20 + [True] * 30, [True] * 45 + [False] * 5
+    once = make_counts(static, elmo)
+    other = make_counts(static, static)
+    both = np.concatenate([once, other], axis=1)
+    low, high, _ = table.compare("sentiment", once, 200)
+    assert table.compare("sentiment", both, 200)[:2] == pytest.approx((low / 2, high / 2))
+
+
+def test_what_is_asked_of_one_text_is_counted_together(table: ModuleType) -> None:
+    examples = [LabelledSentence([word], "a") for word in ("x", "y", "x", "z")]
+    counts = table.count_by_text("sentiment", examples, ["a", "a", "b", "b"])
+    assert counts == [[1, 2], [1, 1], [0, 1]]
 
 
 def test_p_is_a_probability_that_the_resamples_can_tell(table: ModuleType) -> None:
-    examples = [LabelledSentence([str(row)], "a") for row in range(20)]
-    wrong, right = ["b"] * 20, ["a"] * 20
-    assert table.compare("sentiment", examples, [right], [right], 100)[2] == 1
-    assert table.compare("sentiment", examples, [wrong], [right], 100)[2] == 2 / 101
+    wrong, right = [False] * 20, [True] * 20
+    assert table.compare("sentiment", make_counts(right, right), 100)[2] == 1
+    assert table.compare("sentiment", make_counts(wrong, right), 100)[2] == 2 / 101
 
 
 def test_the_relative_reduction_is_of_the_error(table: ModuleType) -> None:
