@@ -16,6 +16,12 @@ def name_option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _show(name: str, value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return name_option(name) if value else f"no {name_option(name)}"
+    return f"{name_option(name)} {value}"
+
+
 def check_output(folder: Path, *, resume: bool) -> None:
     """Refuse a folder where a training would replace what it has not made.
 
@@ -53,9 +59,9 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
         for name, value in json.loads(text).items():
             if before.get(name) != value:
                 raise ValueError(
-                    f"Expected {name_option(name)} {before.get(name)}, with which the training in "
-                    f"{folder} was begun, got {value}. Give the same options to go on, or another "
-                    "--output."
+                    f"Expected {_show(name, before.get(name))}, with which the training in "
+                    f"{folder} was begun, got {_show(name, value)}. Give the same options to go "
+                    "on, or another --output."
                 )
     part = path.with_suffix(".part")
     part.write_text(text, encoding="utf-8")

@@ -85,11 +85,18 @@ class Rows:
     def _read(self) -> Iterator[tuple[list[str], int | str | None]]:
         if self.stream is not None:
             yield from self._read_text(self.stream, "the input")
+        kind: type | None = None
         for file in self.files:
             start, size = self.position, measure_file(file)
             read = self._read_parquet if file.endswith(PARQUET_SUFFIX) else self._read_text
             with open_file(file) as stream:
                 for row in read(stream, file):
+                    kind = kind or type(row[1])
+                    if type(row[1]) is not kind:
+                        raise ValueError(
+                            f"Expected ids of one type in all files, {kind.__name__} as in "
+                            f"{self.files[0]}, got {row[1]!r} in {file}."
+                        )
                     self.position = start + min(stream.tell(), size)
                     yield row
             self.position = start + size

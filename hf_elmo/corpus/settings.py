@@ -9,6 +9,8 @@ from .text_reader import InputFormat
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 
+VECTORS_COLUMN = "vectors"  # of a parquet output
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,7 +31,7 @@ class Settings:
         shard: Which share of the sentences: `"2/3"` is the second of three.
 
     Raises:
-        ValueError: If there is no such shard.
+        ValueError: If there is no such shard, or the ids' column has the name of the vectors'.
     """
 
     model: str = ""
@@ -44,6 +46,11 @@ class Settings:
     shard: str = "1/1"
 
     def __post_init__(self) -> None:
+        if self.id_column == VECTORS_COLUMN:
+            raise ValueError(
+                f"Expected another id column than {VECTORS_COLUMN!r}, in which the vectors are "
+                "written: rename it."
+            )
         is_shard = re.fullmatch(r"\d+/\d+", self.shard)
         if not is_shard or not 1 <= self.shard_number <= self.num_shards:
             raise ValueError(

@@ -16,6 +16,7 @@ from safetensors import safe_open
 
 from .arrow import add_vectors, import_pyarrow, write_tables
 from .output_parts import SETTINGS_NAME, read_parts, read_rows
+from .settings import VECTORS_COLUMN
 
 OutputFormat: TypeAlias = Literal["hdf5", "npz", "parquet", "safetensors", "spacy"]
 
@@ -116,7 +117,8 @@ def write_docbin(parts: list[Path], output: Path) -> None:
         docs = []
         for row, tensor in read_parts([part]):
             vectors = _load(tensor)
-            docs.append(Doc(vocab, words=row.words, user_data={("._.", kind, None, None): vectors}))
+            words = [word or " " for word in row.words]  # a Doc refuses empty words
+            docs.append(Doc(vocab, words=words, user_data={("._.", kind, None, None): vectors}))
         DocBin(store_user_data=True, docs=docs).to_disk(output / f"{part.stem}.spacy")
 
 
@@ -136,7 +138,9 @@ def _make_table(part: Path, settings: dict[str, Any]) -> Any:
     ids = [row.number if column is None else row.id for row in rows]
     layers = len(arrays[0]) if settings["layers"] == "all" else 1
     table = import_pyarrow().table({column or "id": ids})
-    return add_vectors(table, "vectors", arrays, settings["dtype"], layers, arrays[0].shape[-1])
+    return add_vectors(
+        table, VECTORS_COLUMN, arrays, settings["dtype"], layers, arrays[0].shape[-1]
+    )
 
 
 def _load(tensor: Any) -> "npt.NDArray[Any]":

@@ -64,8 +64,11 @@ def evaluate(
         typer.Option(help="Each sentence on its own, or a stream with the state carried on."),
     ] = "sentences",
     batch_size: Annotated[
-        int, typer.Option(help="Rows of the stream; they matter for the result.", min=1)
-    ] = 128,
+        int | None,
+        typer.Option(
+            help="Rows of the stream; they matter for the result.", min=1, show_default="128"
+        ),
+    ] = None,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
 ) -> None:
@@ -78,10 +81,12 @@ def evaluate(
     Words outside the target vocabulary count as <UNK>. The ends of sentences are predicted too,
     </S> by the forward direction and <S> by the backward one, but for the figure "per word".
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    if batch_size is not None and protocol == "sentences":
+        raise ValueError("Expected --protocol bilm-tf with --batch-size: sentences have no rows.")
     text = read_files(files, input_format, pipeline)
     language_model = load_language_model(resolve_name(model))
     if protocol == "bilm-tf":
-        result = evaluate_stream(*language_model, text, batch_size=batch_size)
+        result = evaluate_stream(*language_model, text, batch_size=batch_size or 128)
     else:
         result = evaluate_text(*language_model, text)
     typer.echo(_format(result))

@@ -72,6 +72,7 @@ HELD_OPTIONS = (
     "warmup_steps",
     "weight_decay",
     "char_noise",
+    "ema",
     "seed",
 )
 

@@ -78,6 +78,14 @@ def test_shards_with_ids_read_their_own_files_only(tmp_path: Path) -> None:
     assert list(cut_blocks(rows)) == [[Row(0, ["b"], "b")]]
 
 
+def test_ids_are_of_one_type(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", id=[1], text=["one"])
+    write_parquet(tmp_path / "b.parquet", id=["2"], text=["two"])
+    rows = Rows(str(tmp_path / "*.parquet"), Settings(id_column="id"))
+    with pytest.raises(ValueError, match=r"one type in all files, int as in .*a.parquet, got '2'"):
+        list(rows)
+
+
 def test_ids_need_columns(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     for source in (tmp_path / "a.txt", io.BytesIO()):

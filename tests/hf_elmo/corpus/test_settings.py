@@ -1,4 +1,4 @@
-"""Settings: which shards there can be."""
+"""Settings: which shards and columns there can be."""
 
 import pytest
 
@@ -9,6 +9,11 @@ from hf_elmo.corpus.settings import Settings
 def test_a_shard_that_cannot_be_is_refused(shard: str) -> None:
     with pytest.raises(ValueError, match=rf"Expected a shard such as 1/3, .* got '{shard}'"):
         Settings(shard=shard)
+
+
+def test_ids_do_not_take_the_column_of_the_vectors() -> None:
+    with pytest.raises(ValueError, match="Expected another id column than 'vectors'"):
+        Settings(id_column="vectors")
 
 
 def test_a_shard_knows_its_number() -> None:

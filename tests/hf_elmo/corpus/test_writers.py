@@ -19,7 +19,7 @@ from hf_elmo.corpus import writers
 from hf_elmo.corpus.output_parts import SENTENCES_KEY, SETTINGS_NAME
 from hf_elmo.corpus.writers import write_docbin, write_hdf5, write_npz, write_safetensors
 
-SENTENCES = [["A", "river", "bank"], [], ["naïve"] * 20]
+SENTENCES = [["A", "river", ""], [], ["naïve"] * 20]
 VECTORS = [
     np.random.default_rng(0).normal(size=(2, len(words), 4)).astype("float32")
     for words in SENTENCES
@@ -73,7 +73,7 @@ def test_docbin_holds_a_doc_a_sentence(parts: list[Path]) -> None:
         for part in sorted(output.iterdir())
         for doc in DocBin().from_disk(part).get_docs(Vocab())
     ]
-    assert [[token.text for token in doc] for doc in docs] == SENTENCES
+    assert [[token.text for token in doc] for doc in docs] == [["A", "river", " "], *SENTENCES[1:]]
     check([doc.user_data[("._.", "elmo_layers", None, None)] for doc in docs])
 
 

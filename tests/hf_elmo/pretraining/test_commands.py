@@ -83,6 +83,8 @@ def test_pretrain_goes_on_with_its_own_options_alone(folder: Path, trained: Path
     arguments = [*pretrain_arguments(folder, "model"), "--resume"]
     message = " ".join(fail(*arguments, "--batch-size", 8).split())
     assert "Expected --batch-size 4, with which the training in" in message
+    message = " ".join(fail(*arguments, "--batch-size", 4, "--ema", 0.9).split())
+    assert "Expected no --ema, with which" in message
     run(*arguments, "--batch-size", 4, "--max-steps", 6)  # longer it may be
 
 

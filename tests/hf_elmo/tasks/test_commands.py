@@ -91,8 +91,8 @@ def refuse_to_train(data: Path, output: Path, folder: Path, *options: str) -> st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--learning-rate", "0.5"], "Expected --learning-rate None, with which the training in"),
-        (["--elmo", "output"], "got output. Give the same options to go on, or another --output."),
+        (["--learning-rate", "0.5"], "Expected no --learning-rate, with which the training in"),
+        (["--elmo", "output"], "got --elmo output. Give the same options to go on, or another"),
         (["--seed", "2"], "Expected --seed 1"),
     ],
 )
