@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from itertools import chain, product
+from itertools import chain, count, product, takewhile
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any, NamedTuple
@@ -84,8 +84,8 @@ DATA = {
 SIDES = {"static": ["--elmo", "none"], "elmo": []}
 CONFIDENCE = 0.95
 HEADER = (
-    "| task | metric | static | ELMo | relative error | 95 % of the difference | p | paper: static "
-    "| ELMo | relative error | parameters | CPU minutes: static | ELMo | memory |"
+    "| task | metric | seeds | static | ELMo | relative error | 95 % of the difference | p "
+    "| paper: static | ELMo | relative error | parameters | CPU minutes: static | ELMo | memory |"
 )
 DOCUMENT_START = "#begin document"
 
@@ -120,16 +120,20 @@ def write_whole(path: Path, text: str) -> None:
     part.replace(path)
 
 
+def name_result(results: Path, task: str, side: str, seed: int, fold: int) -> Path:
+    """Name the file of what is known of a run."""
+    folder = results / f"{task}-{side}-{seed}"
+    return (folder / str(fold + 1) if DATA[task].num_folds > 1 else folder) / "result.json"
+
+
 def run(
     data: Path, results: Path, task: str, side: str, seed: int, fold: int, options: Sequence[str]
-) -> dict[str, Any]:
-    """Train and test one model, unless it is done; return what is known of it."""
-    folder = results / f"{task}-{side}-{seed}"
-    if DATA[task].num_folds > 1:
-        folder /= str(fold + 1)
-    result = folder / "result.json"
+) -> None:
+    """Train and test one model, and write down what is known of it, unless it is done."""
+    result = name_result(results, task, side, seed, fold)
     if result.exists():
-        return json.loads(result.read_text("utf-8"))
+        return
+    folder = result.parent
     files = list_files(data, results, task)[fold]
     command = [sys.executable, "-m", "hf_elmo", "train", task]
     command += ["--train", files.train, "--dev", files.dev, "--output", str(folder)]
@@ -158,7 +162,21 @@ def run(
             for mix in model.features.scalar_mixes
         ]
     write_whole(result, json.dumps(known))
-    return known
+
+
+def read_runs(results: Path, task: str) -> dict[str, list[list[dict[str, Any]]]]:
+    """Read what is known of a task's runs, by side, seed and fold; only of seeds that are done."""
+    folds = range(DATA[task].num_folds)
+
+    def is_done(seed: int) -> bool:
+        names = (name_result(results, task, *run) for run in product(SIDES, [seed], folds))
+        return all(name.exists() for name in names)
+
+    def read(*run: Any) -> dict[str, Any]:
+        return json.loads(name_result(results, task, *run).read_text("utf-8"))
+
+    seeds = list(takewhile(is_done, count(1)))
+    return {side: [[read(side, seed, fold) for fold in folds] for seed in seeds] for side in SIDES}
 
 
 def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> list[list[float]]:
@@ -210,11 +228,16 @@ def reduce_error(before: float, after: float) -> float:
     return (after - before) / (1 - before)
 
 
-def write_row(task: str, runs: dict[str, list[list[dict[str, Any]]]], resamples: int) -> str:
-    """Write a task's row of the table; runs are by side, seed and fold."""
-    counts = np.array(
+def gather_counts(runs: dict[str, list[list[dict[str, Any]]]]) -> np.ndarray:
+    """Gather the counts of runs by side, seed and fold; shape `(sides, seeds, texts, numbers)`."""
+    return np.array(
         [[[*chain(*(one["counts"] for one in folds))] for folds in runs[side]] for side in SIDES]
-    )  # (sides, seeds, texts of all folds, numbers)
+    )
+
+
+def write_row(task: str, runs: dict[str, list[list[dict[str, Any]]]], resamples: int) -> str:
+    """Write a task's row of the table, of its runs by side, seed and fold."""
+    counts = gather_counts(runs)
     scores = [[score(task, seed) for seed in side] for side in counts]
     low, high, p = compare(task, counts, resamples)
     shown = [
@@ -226,6 +249,7 @@ def write_row(task: str, runs: dict[str, list[list[dict[str, Any]]]], resamples:
     cells = [
         task,
         TASKS[task].metric,
+        str(counts.shape[1]),
         *shown,
         f"{100 * reduce_error(*map(mean, scores)):.1f} %",
         f"{100 * low:+.1f} to {100 * high:+.1f}",
@@ -260,7 +284,7 @@ def main(
     results: Annotated[Path, typer.Argument(help="Folder of all runs.")],
     vectors: Annotated[Path, typer.Option(help="Static vectors of the biLM's own text.")],
     tasks: Annotated[list[str], typer.Option(help="Tasks to run.")] = list(DATA),  # noqa: B006 (typer's way)
-    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="To run; all that are done are shown.", min=1)] = 3,
     resamples: Annotated[int, typer.Option(help="Of the paired bootstrap.", min=1)] = 1000,
     max_minutes: Annotated[
         float,
@@ -281,10 +305,9 @@ def main(
         num_folds = DATA[task].num_folds
         minutes = max_minutes if num_folds == 1 else 2 * max_minutes / num_folds
         options = [*common, "--max-minutes", str(minutes)]
-        runs: dict[str, list[list[dict[str, Any]]]] = {side: [] for side in SIDES}
-        for seed, side in product(range(1, seeds + 1), SIDES):
-            of_run = (data, results, task, side, seed)
-            runs[side].append([run(*of_run, fold, options) for fold in range(num_folds)])
+        for seed, side, fold in product(range(1, seeds + 1), SIDES, range(num_folds)):
+            run(data, results, task, side, seed, fold, options)
+        runs = read_runs(results, task)
         rows.append(write_row(task, runs, resamples))
         mixes += write_mixes(task, runs["elmo"])
     print_table(HEADER, rows)

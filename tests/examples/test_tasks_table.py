@@ -50,7 +50,7 @@ def test_the_table_compares_runs_and_makes_each_once(
     first, first_mix, second, second_mix = capsys.readouterr().out.split("| task ")[1:]
     assert first_mix.strip() == second_mix.strip()
     assert first.strip() == second.strip()
-    assert "| ner | f1 |" in first
+    assert "| ner | f1 | 1 |" in first
     assert "90.2 | 92.2 | 21.0 %" in first  # the paper's
     assert "| ner | input | 0." in first_mix
 
