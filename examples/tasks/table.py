@@ -241,7 +241,7 @@ def write_row(task: str, runs: dict[str, list[list[dict[str, Any]]]], resamples:
     scores = [[score(task, seed) for seed in side] for side in counts]
     low, high, p = compare(task, counts, resamples)
     shown = [
-        f"{100 * mean(each):.1f} ± {100 * stdev(each) if len(each) > 1 else 0:.1f}"
+        f"{100 * mean(each):.1f}" + (f" ± {100 * stdev(each):.1f}" if len(each) > 1 else "")
         for each in scores
     ]
     paper = DATA[task].paper
