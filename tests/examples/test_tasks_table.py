@@ -116,3 +116,11 @@ def test_each_document_is_the_test_of_one_fold_and_unseen_in_its_training(
         assert min(map(len, parts)) >= 2
         tested += sorted(parts[2])
     assert len(tested) == len(set(tested)) == 24
+
+
+def test_the_published_table_is_what_its_runs_give(table: ModuleType) -> None:
+    page = PATH.with_name("README.md").read_text(encoding="utf-8")
+    for task in table.DATA:
+        runs = table.read_runs(PATH.with_name("results"), task)
+        assert table.write_row(task, runs, 1000) in page
+        assert "\n".join(table.write_mixes(task, runs["elmo"])) in page
