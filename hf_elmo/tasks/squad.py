@@ -314,7 +314,7 @@ SQUAD = Task(
             partial(read_questions, needs="place"),
         ),
         "cpu": Preset(
-            Recipe(batch_size=16, num_epochs=6, patience=6, learning_rate=2e-3, schedule="linear"),
+            Recipe(batch_size=16, num_epochs=9, patience=9, learning_rate=2e-3, schedule="linear"),
             {
                 "hidden_size": 50,
                 "char_size": 16,
