@@ -162,15 +162,15 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         Raises:
             ValueError: If padding stands on the left, or what the model reads is missing.
         """
-        mask = _need(attention_mask, "attention_mask").bool()
+        mask = self._need(attention_mask, "attention_mask").bool()
         if (mask[:, 1:] & ~mask[:, :-1]).any():
             raise ValueError('Expected words before padding: tokenize with padding_side="right".')
         config = self.config
         parts: list[Tensor] = []
         if config.static_size:
-            parts.append(self.static_vectors(_need(static_ids, "static_ids")))
+            parts.append(self.static_vectors(self._need(static_ids, "static_ids")))
         if config.char_size:
-            parts.append(self.characters(_need(input_ids, "input_ids"), mask))
+            parts.append(self.characters(self._need(input_ids, "input_ids"), mask))
         mixes: Sequence[Tensor] = ()
         if elmo_layers is not None and config.num_mixes:
             mixes = self.features.mix(elmo_layers.transpose(0, 1), mask)
@@ -184,6 +184,15 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         output = mixes[-1] if is_read else inputs.new_zeros(*mask.shape, 0)
         return Words(inputs, output, mask)
 
+    def _need(self, ids: Tensor | None, name: str) -> Tensor:
+        if ids is None:
+            raise ValueError(
+                f"This model reads {name}, and none were given. hf_elmo.tasks.load_task_model "
+                "returns what makes them of words; among pipelines, say "
+                f'pipeline("{self.config.model_type}", ...).'
+            )
+        return ids
+
     def read_texts(self, *inputs: Tensor | None) -> Words:
         """Read several sentences an example, as `read_words` does, one after the other.
 
@@ -195,12 +204,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             The words, `batch * texts` rows of them.
         """
         return self.read_words(*(None if x is None else x.flatten(0, 1) for x in inputs))
-
-
-def _need(ids: Tensor | None, name: str) -> Tensor:
-    if ids is None:
-        raise ValueError(f"This model reads {name}, and none were given.")
-    return ids
 
 
 def load_bilm(model: ElmoTaskModel, bilm: ElmoPreTrainedModel) -> None:
