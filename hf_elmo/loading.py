@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 import torch
 from huggingface_hub import constants, is_offline_mode
 from huggingface_hub.file_download import repo_folder_name
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -62,9 +63,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
 
         Raises:
-            ValueError: If a tensor of the biLM is missing or surplus, unless the caller asks for
-                the report (`output_loading_info=True`) and so is told. Tensors of heads may be
-                there or not, with transformers' usual warning.
+            ValueError: If the file of weights is damaged. If a tensor of the biLM is missing or
+                surplus, unless the caller asks for the report (`output_loading_info=True`) and so
+                is told. Tensors of heads may be there or not, with transformers' usual warning.
             RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
                 for heads only. (So does transformers, but without naming it.)
             OSError: If there is no such model.
@@ -75,14 +76,19 @@ class ElmoPreTrainedModel(PreTrainedModel):
         allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
         model: Self
         report: dict[str, Any]
-        model, report = super().from_pretrained(  # type: ignore[misc]  # a pair, as asked for
-            pretrained_model_name_or_path,
-            *args,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # so that the error is ours, and names them
-            **kwargs,
-        )
         name = str(pretrained_model_name_or_path)
+        try:
+            model, report = super().from_pretrained(  # type: ignore[misc]  # a pair, as asked for
+                pretrained_model_name_or_path,
+                *args,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # so that the error is ours, and names them
+                **kwargs,
+            )
+        except SafetensorError as error:
+            raise ValueError(
+                f"The weights of {name!r} are damaged ({error}). Copy or fetch them again."
+            ) from error
         if not wants_report:
             _check_keys(report, name)
         _check_shapes(report, name, allows_misshapen_heads)

@@ -191,6 +191,7 @@ class ElmoTask:
             Of each pair the labels with their probabilities.
 
         Raises:
+            TypeError: If a text is no doc.
             ValueError: If the model is of another task, or a doc has no words.
         """
         from hf_elmo.tasks.readers import Pair
@@ -210,6 +211,7 @@ class ElmoTask:
             The answers, each with its words in the paragraph.
 
         Raises:
+            TypeError: If a text is no doc.
             ValueError: If the model is of another task, or a doc has no words.
         """
         from hf_elmo.tasks.squad import Question
@@ -354,6 +356,8 @@ def _refuse_to_run(model: ThincModel, docs: Any, is_train: bool) -> Any:
 
 
 def _read_words(doc: Doc) -> list[str]:
+    if not isinstance(doc, Doc):
+        raise TypeError(f"Expected a doc, got {doc!r}: make one by nlp.make_doc(text).")
     segments: list[Segment] = find_segments(doc, "doc", None)
     if not segments:
         raise ValueError(f"Expected a doc with words, got {doc.text!r}.")

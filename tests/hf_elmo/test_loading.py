@@ -74,6 +74,17 @@ def test_a_misshapen_tensor_is_named(tiny_model: ElmoModel, tmp_path: Path) -> N
             ElmoModel.from_pretrained(tmp_path, **options)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5])
+def test_a_truncated_file_of_weights_is_refused_by_name(
+    share: float, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    with pytest.raises(ValueError, match=f"weights of '{tmp_path}' are damaged"):
+        ElmoModel.from_pretrained(tmp_path)
+
+
 def test_initial_values_are_those_of_bilm_tf(tiny_config: ElmoConfig) -> None:
     torch.manual_seed(0)
     encoder = ElmoModel(tiny_config).token_encoder

@@ -127,6 +127,8 @@ def test_pairs_are_labelled(nlp: Language, add_task: AddTask) -> None:
     assert [max(each, key=each.get) for each in labels] == best
     with pytest.raises(ValueError, match="Expected a doc with words"):
         component.entail([(cat, nlp(""))])
+    with pytest.raises(TypeError, match="Expected a doc, got 'A cat"):
+        component.entail([(cat, "A cat.")])
     with pytest.raises(ValueError, match="Expected a model of the task squad, got one of entail"):
         component.answer([(cat, bank)])
 
