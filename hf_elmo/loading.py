@@ -18,8 +18,10 @@ from transformers import PreTrainedModel
 from .configuration_elmo import ElmoConfig
 from .lstm import ElmoLstm
 from .model_card import make_model_card, push_with_card
+from .output_file import set_usual_mode
 
 NETWORK_SECONDS = 10  # to answer
+WEIGHTS = "model*.safetensors"  # one file, or shards
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 
 
@@ -109,6 +111,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
         super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        for path in Path(save_directory).glob(WEIGHTS) if is_main_process else ():
+            set_usual_mode(path)
         if is_main_process and push_to_hub:
             hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
             self.push_to_hub(**hub_options, token=kwargs.get("token"))

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import SAFE_WEIGHTS_NAME
+import typer
+from transformers.trainer import TRAINER_STATE_NAME
 
 from .output_lock import get_rank
 
 SETTINGS_NAME = "settings.json"
+MODEL_FILES = ("config.json", "*.safetensors", "*.bin")
 
 
 def name_option(name: str) -> str:
@@ -22,20 +24,47 @@ def _show(name: str, value: Any) -> str:
     return f"{name_option(name)} {value}"
 
 
+def read_json(path: Path) -> Any:
+    """Read a file of JSON; None if it is missing or cut off."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether Trainer has written a folder: its name is that of the step in its state.
+
+    A copy that the user has made, under another name, is no checkpoint of the run.
+    """
+    state = read_json(folder / TRAINER_STATE_NAME)
+    step = state.get("global_step") if isinstance(state, dict) else None
+    return type(step) is int and folder.name == f"checkpoint-{step}"
+
+
+def list_checkpoints(folder: Path) -> dict[int, Path]:
+    """List the checkpoints of a run by their steps, the oldest first."""
+    found = [path for path in folder.glob("checkpoint-*") if is_checkpoint(path)]
+    steps = {int(path.name.removeprefix("checkpoint-")): path for path in found}
+    return dict(sorted(steps.items()))
+
+
 def check_output(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder where a training would replace what it has not made.
+    """Refuse a folder where a run would replace what it has not made; say if it starts anew.
 
     Raises:
-        ValueError: If it holds checkpoints and the training does not go on, or a model alone.
+        ValueError: If it holds checkpoints and the run is not to be resumed, or a model alone.
     """
-    if any(folder.glob("checkpoint-*")):
+    if list_checkpoints(folder):
         if not resume:
             raise ValueError(
                 f"{folder} holds checkpoints of a training. Go on with --resume, or choose another "
                 "folder."
             )
-    elif (folder / SAFE_WEIGHTS_NAME).exists():
+    elif any(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
         raise ValueError(f"{folder} holds a model that would be lost: choose another folder.")
+    elif resume and get_rank() == 0:
+        typer.echo(f"Starting a new run: there is no checkpoint in {folder}.", err=True)
 
 
 def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -54,7 +83,7 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
         return
     path = folder / SETTINGS_NAME
     text = json.dumps(settings, indent=2, default=lambda value: Path(value).name)
-    if path.exists() and any(folder.glob("checkpoint-*")):
+    if path.exists() and list_checkpoints(folder):
         before = json.loads(path.read_text("utf-8"))
         for name, value in json.loads(text).items():
             if before.get(name) != value:

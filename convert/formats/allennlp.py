@@ -215,7 +215,11 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])
         for i, weight in enumerate(mix.weights):
             weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor([weight])
-    torch.save(weights, path)
+    try:
+        torch.save(weights, path)
+    except RuntimeError as error:  # torch.save, where the disk is full
+        reason = str(error).partition("\n")[0]
+        raise OSError(f"Expected to write {path}, got: {reason}. Is the disk full?") from error
 
 
 FORMAT = Format(

@@ -10,7 +10,8 @@ import typer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
-from hf_elmo.corpus.text_reader import read_files
+from hf_elmo.corpus.text_reader import find_files, read_files
+from hf_elmo.output_file import check_output_file
 
 from .models import load_language_model
 from .perplexity import Perplexity, evaluate_stream, evaluate_text
@@ -34,6 +35,7 @@ def vocab(
     min_count: Annotated[int, typer.Option(help="Leave out words that are rarer.", min=1)] = 1,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
 ) -> None:
     """Count words, and write those that the language model shall predict.
 
@@ -42,6 +44,9 @@ def vocab(
 
     One word a line: <S>, </S>, <UNK>, then by falling frequency, as the sampled softmax needs it.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    output = output / VOCABULARY_NAME if output.is_dir() else output
+    sources = [name for pattern in files for name in find_files(pattern)]
+    check_output_file(output, sources, overwrite=overwrite)
     counts = count_words(read_files(files, input_format, pipeline)(None))
     if not counts:
         raise ValueError(f"Expected words to count, found none in {', '.join(files)}.")

@@ -31,7 +31,7 @@ from hf_elmo.language_model.vocabulary import (
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.output_lock import locks_output
-from hf_elmo.training_settings import check_output, hold_to_settings
+from hf_elmo.training_settings import check_output, hold_to_settings, list_checkpoints
 
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
@@ -320,7 +320,7 @@ def _choose_vocabulary(
 ) -> TargetVocabulary:
     """Read the target words, or count them; a training goes on with those that it has."""
     given = None if path is None else TargetVocabulary.from_file(path)
-    for checkpoint in [] if resumed is None else resumed.glob("checkpoint-*"):
+    for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
         known = load_vocabulary(str(checkpoint))
         if known is not None and given is not None and known.words != given.words:
             raise ValueError(f"Expected the words of {checkpoint} in {path}, got others.")

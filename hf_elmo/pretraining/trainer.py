@@ -4,12 +4,11 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -17,7 +16,6 @@ from transformers import (
     EarlyStoppingCallback,
     PreTrainedTokenizerBase,
     SchedulerType,
-    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -34,8 +32,16 @@ from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
+from hf_elmo.output_file import save_tensors
 
-from .checkpoints import POSITION_NAME, STATE_NAME, TRAINED_NAME, find_last_checkpoint, list_files
+from .checkpoints import (
+    POSITION_NAME,
+    STATE_NAME,
+    TRAINED_NAME,
+    CheckpointingTrainer,
+    find_last_checkpoint,
+    list_files,
+)
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
@@ -48,7 +54,7 @@ SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
 }
 
 
-class ElmoTrainer(Trainer):
+class ElmoTrainer(CheckpointingTrainer):
     """Train a biLM on windows over a stream of text.
 
     The LSTMs' state runs on from window to window. A checkpoint holds, beside the usual, that state
@@ -113,8 +119,7 @@ class ElmoTrainer(Trainer):
         if resume_from_checkpoint is True:
             with self.args.main_process_first():
                 resume_from_checkpoint = find_last_checkpoint(
-                    Path(str(self.args.output_dir)),
-                    partial(list_files, num_processes=self.args.world_size),
+                    Path(str(self.args.output_dir)), self.list_files
                 )
         if not resume_from_checkpoint:
             self._clock.elapsed = 0.0
@@ -126,6 +131,10 @@ class ElmoTrainer(Trainer):
             self._load_from_checkpoint(str(best))
         else:
             super().train(str(resume_from_checkpoint))
+
+    def list_files(self, checkpoint: Path) -> list[str]:
+        """List the files that a checkpoint needs, for this number of processes."""
+        return list_files(checkpoint, self.args.world_size)
 
     def _is_over(self, checkpoint: Path) -> bool:
         self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
@@ -254,9 +263,9 @@ class ElmoTrainer(Trainer):
         directions = [pair for pair in self.model.state or () if pair is not None]
         parts = [part.contiguous() for pair in directions for part in pair]
         tensors = dict(zip(STATE_PARTS[: len(parts)], parts, strict=True))
-        save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
+        save_tensors(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
         if rank == 0 and self._average is not None:
-            save_file(self.model.model.state_dict(), Path(output_dir) / TRAINED_NAME)
+            save_tensors(self.model.model.state_dict(), Path(output_dir) / TRAINED_NAME)
         if rank == 0:
             counters = [x.early_stopping_patience_counter for x in self._find_early_stopping()]
             position = self._stream.state_dict() | {

@@ -15,6 +15,7 @@ from hf_elmo.command_errors import report_errors
 from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.output_file import check_output_file, write_file
 from hf_elmo.output_lock import locks_output
 from hf_elmo.training_settings import check_output, hold_to_settings, name_option
 
@@ -116,6 +117,8 @@ def train(
     fields["elmo"] = _keep_set(mix) | {"train_mix": not fixed_mix, "freeze_bilm": not train_bilm}
     set_seed(seed)
     inputs = _make_model(chosen, preset, examples, model, static, fields, cache_bytes)
+    for data, path in ((examples, train), (heldout, dev)):
+        chosen.check(data, path, inputs.model.config)
     changes = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
     recipe = replace(chosen.presets[preset].recipe, **_keep_set(changes))
     arguments = make_arguments(
@@ -199,6 +202,7 @@ def score_model(
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
     examples = task.read(data)
+    task.check(examples, data, loaded.config)
     found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
     typer.echo(json.dumps(task.score(examples, found)))
 
@@ -213,12 +217,14 @@ def predict(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
     batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
 ) -> None:
     """Write what a trained model finds, an example a line, as JSON."""
+    check_output_file(output, [source], overwrite=overwrite)
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
     examples = (task.read_unlabelled or task.read)(source)
     found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
     lines = (task.to_json(example, one) for example, one in zip(examples, found, strict=True))
     text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    output.write_text(text, encoding="utf-8", newline="\n")
+    write_file(output, text)

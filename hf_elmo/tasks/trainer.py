@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import Sampler
 from transformers import (
     EarlyStoppingCallback,
     SchedulerType,
-    Trainer,
     TrainerCallback,
     TrainerState,
     TrainingArguments,
@@ -22,7 +21,12 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.model_card import CARD_FILE
-from hf_elmo.pretraining.checkpoints import TRAINED_NAME, find_last_checkpoint
+from hf_elmo.output_file import save_tensors
+from hf_elmo.pretraining.checkpoints import (
+    TRAINED_NAME,
+    CheckpointingTrainer,
+    find_last_checkpoint,
+)
 
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
@@ -75,7 +79,7 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
     return TrainingArguments(output_dir=str(output), **{**arguments, **options})
 
 
-class TaskTrainer(Trainer):
+class TaskTrainer(CheckpointingTrainer):
     """Train a task model; the best by the task's metric is kept.
 
     Args:
@@ -133,7 +137,7 @@ class TaskTrainer(Trainer):
         """
         if resume_from_checkpoint is True:
             resume_from_checkpoint = find_last_checkpoint(
-                Path(str(self.args.output_dir)), lambda _: self._files
+                Path(str(self.args.output_dir)), self.list_files
             )
         if not resume_from_checkpoint:
             super().train()
@@ -142,9 +146,8 @@ class TaskTrainer(Trainer):
         else:
             super().train(str(resume_from_checkpoint))
 
-    @property
-    def _files(self) -> list[str]:
-        """What a checkpoint needs, beside Trainer's state."""
+    def list_files(self, checkpoint: Path) -> list[str]:
+        """List the files that a checkpoint needs, beside Trainer's state."""
         trained = [] if self._average is None else [TRAINED_NAME]
         return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
 
@@ -205,7 +208,7 @@ class TaskTrainer(Trainer):
                 for name, weight in self.model.named_parameters()
                 if weight.requires_grad
             }
-            save_file(weights, folder / TRAINED_NAME)
+            save_tensors(weights, folder / TRAINED_NAME)
 
     @property
     def _kept_model(self) -> ElmoTaskModel:

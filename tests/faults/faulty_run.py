@@ -33,6 +33,16 @@ class Result(NamedTuple):
     num_changes: int
 
 
+def write_notes(output: Path) -> list[Path]:
+    """Write a user's files into an output, in folders that are named almost as checkpoints are."""
+    names = ("checkpoint-1-copy", "checkpoint-2.bak", "checkpoint-99999", "checkpoint-old-5")
+    notes = [output / name / "notes.txt" for name in names]
+    for note in notes:
+        note.parent.mkdir(parents=True)
+        note.touch()
+    return notes
+
+
 class _Faults:
     """Counts the changes in a folder; from the one of a number on, they fail."""
 

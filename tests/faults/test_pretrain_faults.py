@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faulty_run import Fault, run
+from faulty_run import Fault, run, write_notes
 from safetensors.torch import load_file
 
 from hf_elmo import ElmoConfig
@@ -63,8 +63,10 @@ def test_the_same_command_finishes_what_failed(
 
     for at in range(1, num_changes + 1, step):
         output = tmp_path / f"at-{at}"
+        notes = write_notes(output)
         first = run(pretrain(output, RECIPES[name]), output, fault, at)
         second = run(pretrain(output, RECIPES[name]), output)
         assert second.exit_code == 0, (at, first, second)
         for key, value in load_file(output / "model.safetensors").items():
             assert torch.equal(value, expected[key]), (at, key, first)
+        assert all(note.exists() for note in notes), at

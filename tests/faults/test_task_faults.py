@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from faulty_run import Fault, run
+from faulty_run import Fault, run, write_notes
 from safetensors.torch import load_file
 
 from hf_elmo.__main__ import app
@@ -42,9 +42,11 @@ def test_the_same_command_finishes_what_failed(
 
     for at in range(1, num_changes + 1, step):
         output = tmp_path / f"at-{at}"
+        notes = write_notes(output)
         first = run(train(output), output, fault, at)
         second = run(train(output), output)
         assert second.exit_code == 0, (at, first, second)
         for key, value in load_file(output / "model.safetensors").items():
             assert torch.equal(value, expected[key]), (at, key, first)
+        assert all(note.exists() for note in notes), at
         assert not (output / ".lock").exists(), at

@@ -280,3 +280,11 @@ def test_models_on_a_disk_compute_the_same(
     for offloaded in (loaded, model):
         assert all(parameter.is_meta for parameter in offloaded.parameters())
         assert_close(offloaded(*batch)[0], expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("max_shard_size", ["5GB", "1KB"])
+def test_saved_files_have_the_mode_of_any_new_file(
+    max_shard_size: str, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    tiny_model.save_pretrained(tmp_path, max_shard_size=max_shard_size)
+    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1

@@ -205,3 +205,12 @@ def test_a_mix_of_other_layers_is_refused(tmp_path: Path) -> None:
     task = write_allennlp(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2], 3))
     with pytest.raises(ConversionError, match=r"expected weights of 3 layers, got 2"):
         convert_checkpoint(task, tmp_path / "model")
+
+
+def test_a_full_disk_is_told(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = torch.save
+    monkeypatch.setattr(torch, "save", lambda content, _: save(content, "/dev/full"))
+    with pytest.raises(OSError, match=r"Expected to write .*Is the disk full\?"):
+        convert_checkpoint(tiny_folder, tmp_path / "x.th", to="allennlp")

@@ -54,6 +54,17 @@ def test_vocab_writes_the_most_frequent_words(folder: Path) -> None:
     assert "3 of 10 words" in output
 
 
+def test_vocab_replaces_no_file_of_the_users(folder: Path) -> None:
+    text = (folder / "text.txt").read_text()
+    message = fail("vocab", folder / "*.txt", "--output", folder / "text.txt", "--overwrite")
+    assert "Expected an output other than the input" in message
+    (folder / "v.txt").write_text("mine")
+    assert "Expected a new file" in fail("vocab", folder / "text.txt", "--output", folder / "v.txt")
+    run("vocab", folder / "text.txt", "--output", folder / "v.txt", "--overwrite")
+    assert (folder / "text.txt").read_text() == text
+    assert (folder / "v.txt").read_text().startswith("<S>")
+
+
 def test_vocab_of_nothing_is_refused(folder: Path) -> None:
     (folder / "empty.txt").write_text("\ufeff\n \n")
     message = fail("vocab", folder / "empty.txt", "--output", folder / "v.txt")

@@ -1,3 +1,5 @@
+import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +17,7 @@ def make_checkpoint(folder: Path, step: int, *, without: str = "") -> Path:
     checkpoint.mkdir(parents=True)
     for name in (*FILES, "bilm_state_0.safetensors", "trainer_state.json"):
         if name != without:
-            (checkpoint / name).write_text("{}")
+            (checkpoint / name).write_text(json.dumps({"global_step": step}))
     return checkpoint
 
 
@@ -30,25 +32,54 @@ def test_without_checkpoints_there_is_none(tmp_path: Path) -> None:
     assert find(tmp_path / "missing") is None
 
 
-@pytest.mark.parametrize("without", ["trainer_state.json", "model.safetensors"])
-def test_a_checkpoint_that_is_not_whole_is_skipped_with_a_warning(
-    tmp_path: Path, without: str
-) -> None:
-    whole = make_checkpoint(tmp_path, 3)
-    broken = make_checkpoint(tmp_path, 6, without=without)
+def test_a_checkpoint_without_a_file_is_skipped_with_a_warning(tmp_path: Path) -> None:
+    complete = make_checkpoint(tmp_path, 3)
+    broken = make_checkpoint(tmp_path, 6, without="model.safetensors")
 
-    with pytest.warns(UserWarning, match=rf"checkpoint-6, which is not whole: it lacks {without}"):
-        assert find(tmp_path) == whole
-    assert broken.exists() == (without != "trainer_state.json")
+    with pytest.warns(UserWarning, match=r"Skipping .*checkpoint-6: it lacks model.safetensors"):
+        assert find(tmp_path) == complete
+    assert broken.exists()
 
 
-def test_a_state_that_breaks_off_is_none(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_being_written_is_deleted(tmp_path: Path) -> None:
+    complete = make_checkpoint(tmp_path, 3)
     broken = make_checkpoint(tmp_path, 6)
-    (broken / "trainer_state.json").write_text('{"epoch": 1, "global')
+    (broken / ".writing-checkpoint-6").touch()
 
-    with pytest.warns(UserWarning, match="it lacks trainer_state.json. It was being written"):
-        assert find(tmp_path) is None
+    with pytest.warns(UserWarning, match=r"Deleting .*checkpoint-6: the run ended while"):
+        assert find(tmp_path) == complete
     assert not broken.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoint-",
+        "checkpoint-1e3",
+        "checkpoint-99999",
+        "checkpoint-003",
+        "checkpoint-3.bak",
+        "checkpoint-old-5",
+        "checkpoint-9-2026",
+        "checkpoint-None",
+        "checkpoint-٣",
+    ],
+)
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_folder_that_the_run_has_not_made_is_left_alone(
+    name: str, is_copy: bool, tmp_path: Path
+) -> None:
+    complete = make_checkpoint(tmp_path, 3)
+    other = tmp_path / name
+    if is_copy:
+        (complete / ".writing-checkpoint-3").touch()
+        shutil.copytree(complete, other)
+        (complete / ".writing-checkpoint-3").unlink()
+    other.mkdir(exist_ok=True)
+    (other / "notes.txt").touch()
+
+    assert find(tmp_path) == complete
+    assert (other / "notes.txt").exists()
 
 
 def test_the_state_of_every_process_must_be_there(tmp_path: Path) -> None:

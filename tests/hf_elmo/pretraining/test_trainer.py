@@ -1,5 +1,6 @@
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from itertools import count, cycle
 from pathlib import Path
@@ -18,7 +19,7 @@ from bilm_tf_run import (
     replay_dropout,
 )
 from safetensors.torch import load_file
-from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments, set_seed
 
 from convert.formats.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
@@ -168,15 +169,80 @@ def test_resuming_skips_a_checkpoint_that_is_not_whole(
 ) -> None:
     first = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=2)
     first.train()
-    (tmp_path / "checkpoint-6" / "trainer_state.json").unlink()
+    (tmp_path / "checkpoint-6" / ".writing-checkpoint-6").touch()
     (tmp_path / "checkpoint-4" / "optimizer.pt").unlink()
     second = make_trainer(tmp_path, tiny_config)
-    with pytest.warns(UserWarning, match="checkpoint-[46], which is not whole"):
+    with pytest.warns(UserWarning, match="(Deleting .*checkpoint-6|Skipping .*checkpoint-4): "):
         second.train(resume_from_checkpoint=True)
 
     assert second.state.global_step == 6
     for name, value in weights(first).items():
         assert torch.equal(weights(second)[name], value), name
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_checkpoints_beyond_the_limit_are_deleted_and_other_folders_left(
+    keep: int, tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    names = ["checkpoint-1-copy", "checkpoint-", "checkpoint-1e3", "checkpoint-99999"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").touch()
+    saving = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": keep}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_perplexity"}
+    best |= {"greater_is_better": False, "heldout": text, "eval_strategy": "steps", "eval_steps": 1}
+    rate = {"learning_rate": 5.0, "lr_scheduler_type": "constant"}  # every step makes it worse
+    make_trainer(tmp_path, tiny_config, max_steps=4, **saving, **best, **rate).train()
+
+    assert len(list(tmp_path.glob("*/notes.txt"))) == len(names)
+    kept = {"checkpoint-1", "checkpoint-4"}  # the best, and the last
+    assert {path.name for path in tmp_path.iterdir()} == {*names, *kept}
+
+
+def test_a_copy_of_a_checkpoint_does_not_count_among_those_to_keep(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    make_trainer(tmp_path, tiny_config, **saving).train()
+    names = ["checkpoint-6-copy", "checkpoint-3.bak", "checkpoint-6 (copy)"]
+    for name in names:
+        shutil.copytree(tmp_path / "checkpoint-6", tmp_path / name)
+    second = make_trainer(tmp_path, tiny_config, max_steps=8, **saving)
+    second.train(resume_from_checkpoint=True)
+
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "checkpoint-8"}
+
+
+@pytest.mark.parametrize("begins_late", [False, True])
+def test_a_folder_in_the_place_of_a_checkpoint_is_refused(
+    begins_late: bool, tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    notes = tmp_path / "checkpoint-4" / "notes.txt"
+
+    class Occupy(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            notes.parent.mkdir(exist_ok=True)
+            notes.touch()
+
+    trainer = make_trainer(
+        tmp_path, tiny_config, save_strategy="steps", save_steps=2, callbacks=[Occupy()]
+    )
+    if not begins_late:
+        Occupy().on_step_end()
+    with pytest.raises(ValueError, match=r"Expected a checkpoint of this run in .*checkpoint-4"):
+        trainer.train()
+    assert list(notes.parent.iterdir()) == [notes]
+    assert (tmp_path / "checkpoint-2").exists() == begins_late
+
+
+def test_a_full_disk_is_an_error_of_one_line(
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = torch.save
+    monkeypatch.setattr(torch, "save", lambda content, _: save(content, "/dev/full"))
+    trainer = make_trainer(tmp_path, tiny_config, save_strategy="steps")
+    with pytest.raises(OSError, match=r"Expected to write .*checkpoint-6, got: .* Is the disk fu"):
+        trainer.train()
 
 
 def test_resuming_without_a_checkpoint_begins(tmp_path: Path, tiny_config: ElmoConfig) -> None:
@@ -254,6 +320,14 @@ def test_a_checkpoint_is_a_model_with_tokenizer_and_target_words(
     assert torch.equal(model.softmax.weight, trainer.model.model.softmax.weight)
     assert TargetVocabulary.from_file(folder).words == VOCABULARY.words
     ElmoTokenizer.from_pretrained(folder)
+
+
+def test_files_of_a_checkpoint_have_the_mode_of_any_new_file(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    make_trainer(tmp_path, tiny_config, save_strategy="steps", ema=0.9, max_steps=1).train()
+    files = list((tmp_path / "checkpoint-1").iterdir())
+    assert {path.stat().st_mode for path in files} == {files[0].stat().st_mode}
 
 
 def test_gradients_are_those_of_the_mean_loss_times_the_window(
@@ -506,7 +580,7 @@ def test_trainer_still_calls_what_exact_resuming_stands_on(
     }
     trainer = make_trainer(tmp_path, tiny_config, save_steps=3, eval_steps=3, **options)
     trainer.train()
-    (tmp_path / "checkpoint-6" / "trainer_state.json").unlink()
+    (tmp_path / "checkpoint-6" / ".writing-checkpoint-6").touch()
     resumed = make_trainer(tmp_path, tiny_config, save_steps=3, eval_steps=3, **options)
     with pytest.warns(UserWarning, match="checkpoint-6"):
         resumed.train(resume_from_checkpoint=True)

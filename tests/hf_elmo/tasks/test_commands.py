@@ -77,7 +77,16 @@ def test_training_goes_on_only_where_it_is_asked_to(
     assert result.exit_code == 1
     assert "holds checkpoints of a training. Go on with --resume" in result.output
     train(data, output, tiny_folder, "--resume")
-    train(data, tmp_path / "new", tiny_folder, "--resume")  # the first time too
+
+
+def test_a_resumed_run_without_a_checkpoint_says_that_it_starts_anew(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    common = ["--train", data, "--dev", data, "--output", tmp_path / "new", "--epochs", "1"]
+    arguments = ["train", "ner", *common, "--model", tiny_folder, "--resume"]
+    result = CliRunner().invoke(APP, [str(argument) for argument in arguments])
+    assert result.exit_code == 0
+    assert "Starting a new run: there is no checkpoint in" in result.stderr
 
 
 def refuse_to_train(data: Path, output: Path, folder: Path, *options: str) -> str:
@@ -144,7 +153,7 @@ def test_a_model_that_reads_nothing_is_refused(tiny_folder: Path, tmp_path: Path
     arguments = [str(argument) for argument in ["train", "sentiment", *common, "--elmo", "none"]]
     result = CliRunner().invoke(APP, arguments)
     assert result.exit_code == 1
-    assert "\nError: Expected words to come in by" in result.output
+    assert "Error: Expected words to come in by" in result.output
     assert "--vectors" in result.output
 
 
@@ -155,6 +164,25 @@ def test_words_without_labels_are_predicted(data: Path, tiny_folder: Path, tmp_p
     run("predict", output, words, found, "--device", "cpu")
     lines = [json.loads(line) for line in found.read_text().splitlines()]
     assert [line["words"] for line in lines] == [["The", "old", "cat"], ["No", "bank"]]
+
+
+def refuse_to_predict(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(APP, ["predict", *map(str, arguments)])
+    assert result.exit_code == 1, result.output
+    return " ".join(result.output.split())
+
+
+def test_predictions_replace_no_file_of_the_users(data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text("mine")
+    missing = tmp_path / "missing" / "found.jsonl"
+    for output, options, message in (
+        (data, ["--overwrite"], "Expected an output other than the input"),
+        (other, [], "Expected a new file, got"),
+        (missing, [], "Expected a folder"),  # before the model is looked for
+    ):
+        assert message in refuse_to_predict("no-model", data, output, *options)
+    assert (data.read_text(), other.read_text()) == (TEXT, "mine")
 
 
 def test_a_model_of_no_task_is_refused(data: Path, tiny_folder: Path) -> None:
