@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -13,17 +14,23 @@ from filelock import FileLock
 from huggingface_hub import cached_assets_path, constants
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
+from urllib3 import BaseHTTPResponse
 from urllib3.util import Retry
 
 from convert.layout import ConversionError
+from convert.unpack import ALWAYS_ALLOWED_SIZE, MAX_GROWTH
 
 MAX_SIZE = 32 << 30  # bytes; a trainer's checkpoint with its softmax and slots has some 5
 BLOCK_SIZE = 1 << 20
 TIMEOUT = (20, 60)  # seconds without a connection, without a byte
 NUM_RETRIES, BACKOFF = 3, 1.0  # of servers that are busy or away; seconds, doubled each time
+MAX_WAIT = 60.0  # seconds that a busy server may ask for
 BUSY = (429, 500, 502, 503, 504)
 PAGE = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head)\b", re.IGNORECASE | re.DOTALL)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+MAX_NAME_BYTES = 200
+PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest
 PARTIAL, RECORD = "partial", "download.json"
 
 
@@ -84,7 +91,8 @@ def download(
         if (folder / RECORD).is_file():
             record = Download(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
             path = folder / "file" / record.name
-            if path.is_file() and path.stat().st_size == record.bytes:
+            is_known = size in (None, record.bytes) and sha256 in ("", record.sha256)
+            if is_known and path.is_file() and path.stat().st_size == record.bytes:
                 return path, record
         if constants.HF_HUB_OFFLINE:
             raise ConversionError(
@@ -125,7 +133,7 @@ def _download_from(
 def _fetch(address: str, partial: Path, size: int | None, progress: bool) -> str:
     """Fetch what is missing of a file, as long as each try brings it further; return its name."""
     with requests.Session() as session:
-        retry = Retry(
+        retry = _Retry(
             NUM_RETRIES, backoff_factor=BACKOFF, status_forcelist=BUSY, raise_on_status=False
         )
         for scheme in ("http://", "https://"):
@@ -142,67 +150,157 @@ def _fetch(address: str, partial: Path, size: int | None, progress: bool) -> str
                 before = now
 
 
+class _Retry(Retry):
+    """Retries that wait as long as a busy server asks for, up to `MAX_WAIT`."""
+
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """Return the seconds to wait; None = the usual ones."""
+        seconds = super().get_retry_after(response)
+        return None if seconds is None or seconds > MAX_WAIT else seconds
+
+
 def _explain(error: requests.RequestException) -> str:
     if error.response is not None:
-        return f"the server answers {error.response.status_code} {error.response.reason}"
+        wait = error.response.headers.get("Retry-After")
+        later = "" if wait is None else f", try again later (Retry-After: {wait})"
+        return f"the server answers {error.response.status_code} {error.response.reason}{later}"
     return f"no whole answer: {error}"
+
+
+@dataclass(frozen=True)
+class _Version:
+    """The file that the beginning in the cache is of, as the server describes it.
+
+    Attributes:
+        address: Where from.
+        name: Its name.
+        validator: Its ETag or the date of its last change.
+        bytes: Its size.
+    """
+
+    address: str
+    name: str
+    validator: str
+    bytes: int
 
 
 def _fetch_rest(
     session: requests.Session, address: str, partial: Path, size: int | None, progress: bool
 ) -> str:
-    """Ask for what is missing of a file and append it."""
-    tag = partial.with_name("tag")
-    start = partial.stat().st_size if partial.exists() and tag.exists() else 0
-    headers = {"Range": f"bytes={start}-", "If-Range": tag.read_text()} if start else {}
+    """Fetch a file, or what is missing of it where the server proves that it is the same file."""
+    note = partial.with_name("version.json")
+    begun = _read_version(note, address)
+    start = partial.stat().st_size if begun is not None and partial.exists() else 0
+    if begun is not None and start == begun.bytes:
+        return begun.name
+    headers = {}
+    if begun is not None and start:
+        headers = {"Range": f"bytes={start}-", "If-Range": begun.validator}
     with session.get(address, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        name = _name_file(response, address)
-        part = response.headers.get("Content-Range", "")
-        if part == f"bytes */{start}":
-            return name  # all of it is here
-        is_unasked = bool(part) and not part.startswith(f"bytes {start}-")
-        if is_unasked or response.status_code == requests.codes.requested_range_not_satisfiable:
-            if not start:
-                raise _DownloadError(f"expected the file, got a part of it: {part or 'none'}.")
-            partial.unlink()  # begin anew
+        is_rest = begun is not None and _is_rest(response, begun, start)
+        if start and not is_rest and response.status_code in (PARTIAL_CONTENT, NOT_SATISFIABLE):
+            partial.unlink()  # begin again
             return _fetch_rest(session, address, partial, size, progress)
         response.raise_for_status()
-        start = start if part else 0
-        length = response.headers.get("Content-Length", "")
-        total = start + int(length) if length.isdecimal() else None
-        bound = MAX_SIZE if size is None else size
+        if response.status_code != requests.codes.ok and not is_rest:
+            raise _DownloadError(
+                f"expected the file, the server answers {response.status_code} {response.reason}."
+            )
+        name = _name_file(response, address)
+        start = start if is_rest else 0
+        length = _find_length(response)
+        total = None if length is None else start + length
+        bound = _find_bound(response, size)
         if total is not None and total > bound:
             raise _DownloadError(f"expected at most {bound:,} bytes, the server has {total:,}.")
-        _note_version(tag, response)
+        if not is_rest:
+            partial.unlink(missing_ok=True)  # before it could be taken for one of this version
+            _note_version(note, response, address, name, total)
+        hidden = {"disable": not progress}
         with (
-            partial.open("r+b" if start else "wb") as file,
+            partial.open("ab") as file,
             tqdm(
-                total=total,
-                initial=start,
-                unit="B",
-                unit_scale=True,
-                desc=name[-40:],
-                disable=not progress,
+                total=total, initial=start, unit="B", unit_scale=True, desc=name[-40:], **hidden
             ) as bar,
         ):
-            file.seek(start)
-            for block in response.iter_content(BLOCK_SIZE):
-                if file.tell() == 0 and PAGE.match(block):
-                    raise _page(block)
-                if file.tell() + len(block) > bound:
-                    raise _DownloadError(f"expected at most {bound:,} bytes, got more.")
-                file.write(block)
-                bar.update(len(block))
+            try:
+                _write_blocks(response, file, bound, bar)
+            except _DownloadError:
+                partial.unlink()
+                raise
+            received = file.tell()
+    if total not in (None, received):
+        raise requests.ConnectionError(f"expected {total:,} bytes, got {received:,}")
     return name
 
 
-def _note_version(tag: Path, response: requests.Response) -> None:
-    """Note by what the server tells this version of the file from others; without, begin anew."""
+def _write_blocks(
+    response: requests.Response, file: IO[bytes], bound: int, bar: "tqdm[Any]"
+) -> None:
+    for block in response.iter_content(BLOCK_SIZE):
+        if file.tell() == 0 and PAGE.match(block):
+            raise _page(block)
+        if file.tell() + len(block) > bound:
+            raise _DownloadError(f"expected at most {bound:,} bytes, got more.")
+        file.write(block)
+        bar.update(len(block))
+
+
+def _is_rest(response: requests.Response, begun: _Version, start: int) -> bool:
+    """Return whether an answer is proved to be all that is missing of the same file."""
+    headers = response.headers
+    return (
+        response.status_code == PARTIAL_CONTENT
+        and headers.get("Content-Range") == f"bytes {start}-{begun.bytes - 1}/{begun.bytes}"
+        and _find_validator(response) == begun.validator
+        and not _is_encoded(response)
+        and _find_length(response) in (None, begun.bytes - start)
+    )
+
+
+def _is_encoded(response: requests.Response) -> bool:
+    return response.headers.get("Content-Encoding", "identity").lower() != "identity"
+
+
+def _find_length(response: requests.Response) -> int | None:
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() and not _is_encoded(response) else None
+
+
+def _find_bound(response: requests.Response, size: int | None) -> int:
+    """Return how many bytes a file may have; an encoded answer grows only so far."""
+    bound = MAX_SIZE if size is None else size
+    if not _is_encoded(response):
+        return bound
+    length = response.headers.get("Content-Length", "")
+    sent = int(length) if length.isdecimal() else 0
+    return min(bound, max(ALWAYS_ALLOWED_SIZE, MAX_GROWTH * sent))
+
+
+def _find_validator(response: requests.Response) -> str:
+    """Return what tells this version of a file from others; empty if there is nothing."""
     version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
-    if version and not version.startswith("W/"):
-        tag.write_text(version)
-    else:
-        tag.unlink(missing_ok=True)
+    return "" if version.startswith("W/") else version
+
+
+def _read_version(note: Path, address: str) -> _Version | None:
+    """Read what the beginning in the cache is of; None if it cannot be continued from there."""
+    try:
+        version = _Version(**json.loads(note.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError):
+        return None
+    return version if version.address == address else None
+
+
+def _note_version(
+    note: Path, response: requests.Response, address: str, name: str, total: int | None
+) -> None:
+    """Note the version of a file, if the rest of it can be recognised later."""
+    validator = _find_validator(response)
+    note.unlink(missing_ok=True)
+    if validator and total:
+        version = _Version(address, name, validator, total)
+        note.write_text(json.dumps(asdict(version)), encoding="utf-8")
 
 
 def _page(block: bytes) -> _DownloadError:
@@ -221,5 +319,10 @@ def _name_file(response: requests.Response, address: str) -> str:
     given = [match[1] or match[2]] if match else []
     paths = [*given, urlsplit(address).path, urlsplit(response.url).path]
     names = [unquote(path).replace("\\", "/").rstrip("/").rpartition("/")[2] for path in paths]
-    names = [name.strip(". \0")[-200:] for name in names]
+    names = [_shorten(CONTROLS.sub("_", name).strip(". ")) for name in names]
     return next((name for name in names if "." in name), next(filter(None, names), "file"))
+
+
+def _shorten(name: str) -> str:
+    """Return the end of a name that a file system can hold, its suffix included."""
+    return name.encode(errors="replace")[-MAX_NAME_BYTES:].decode(errors="ignore").lstrip(". ")

@@ -1,5 +1,6 @@
 """Files are downloaded once, whole, and from servers that are slow, break off, lie or say no."""
 
+import gzip
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def test_a_file_that_was_deleted_or_cut_is_downloaded_again(server: FileServer) 
         ("/x.zip", "../../evil/weights.hdf5", "weights.hdf5"),
         ("/x.zip", "..", "x.zip"),
         ("/2", None, "2"),
+        (f"/{'%E5%AD%97' * 120}.hdf5", None, f"{'字' * 65}.hdf5"),
+        ("/a%00b%0Ac.hdf5", None, "a_b_c.hdf5"),
         ("/", None, "file"),
     ],
 )
@@ -131,20 +134,6 @@ def test_another_part_than_was_asked_for_is_not_taken(server: FileServer) -> Non
 
 
 def test_a_file_that_has_become_shorter_is_downloaded_anew(
-    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = server.put("/x.zip", DATA)
-    with monkeypatch.context() as patch:
-        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
-        with pytest.raises(KeyboardInterrupt):
-            download([address])
-    (tag,) = cache.rglob("tag")
-    server.put("/x.zip", DATA[:9])
-    tag.write_text(f'"{hashlib.sha256(DATA[:9]).hexdigest()}"')
-    assert download([address])[0].read_bytes() == DATA[:9]
-
-
-def test_another_version_is_not_appended(
     server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = server.put("/x.zip", DATA)
@@ -152,8 +141,95 @@ def test_another_version_is_not_appended(
         patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
         with pytest.raises(KeyboardInterrupt):
             download([address])
-    server.put("/x.zip", DATA[::-1])
+    server.put("/x.zip", DATA[:9], heeds_versions=False)
+    assert download([address])[0].read_bytes() == DATA[:9]
+
+
+@pytest.mark.parametrize("heeds_versions", [True, False])
+def test_another_version_is_not_appended(
+    heeds_versions: bool, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = server.put("/x.zip", DATA)
+    with monkeypatch.context() as patch:
+        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
+        with pytest.raises(KeyboardInterrupt):
+            download([address])
+    server.put("/x.zip", DATA[::-1], heeds_versions=heeds_versions)
     assert download([address])[0].read_bytes() == DATA[::-1]
+
+
+CUT = 24 << 12
+TAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
+REST = {"ETag": TAG, "Content-Range": f"bytes {CUT}-{len(DATA) - 1}/{len(DATA)}"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        (206, {**REST, "Content-Range": f"bytes {CUT}-{CUT + 99}/{len(DATA)}"}, DATA[:100]),
+        (206, {**REST, "Content-Range": f"bytes {CUT}-{len(DATA)}/{len(DATA) + 1}"}, b"x" * 201697),
+        (206, {**REST, "Content-Range": f"bytes {CUT}-{len(DATA) - 1}/*"}, DATA[CUT:]),
+        (206, {**REST, "ETag": '"other"'}, DATA[CUT:]),
+        (206, {"Content-Range": REST["Content-Range"]}, DATA[CUT:]),
+        (206, {"ETag": TAG}, DATA[CUT:]),
+        (206, {**REST, "Content-Encoding": "gzip"}, gzip.compress(DATA[CUT:])),
+        (206, REST, DATA[CUT : CUT + 100]),
+        (416, {"Content-Range": f"bytes */{CUT}"}, b""),
+        (416, {}, b""),
+    ],
+    ids=[
+        *("short", "longer", "no total", "other tag", "no tag", "no range", "encoded", "cut"),
+        *("at its end", "not satisfiable"),
+    ],
+)
+def test_a_part_that_is_not_proved_to_be_the_rest_is_not_taken(
+    part: tuple[int, dict[str, str], bytes], server: FileServer
+) -> None:
+    address = server.put("/x.zip", DATA, breaks_at=CUT, num_faults=1, part=part)
+    assert download([address])[0].read_bytes() == DATA
+    assert [request.range for request in server.requests] == [None, f"bytes={CUT}-", None]
+
+
+@pytest.mark.parametrize("status", [204, 206])
+def test_an_answer_that_is_not_the_file_is_an_error(status: int, server: FileServer) -> None:
+    address = server.put("/x.zip", DATA, status=status)
+    with pytest.raises(ConversionError, match=f"expected the file, the server answers {status}"):
+        download([address])
+
+
+def test_the_beginning_from_another_address_is_not_continued(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = server.put("/x.zip", DATA, breaks_at=CUT, num_faults=1, part=(404, {}, b""))
+    second = server.put("/y.zip", DATA)
+    assert download([first, second])[1].address == second
+    assert server.requests[-1].range is None
+
+
+def test_an_encoded_file_is_decoded(server: FileServer) -> None:
+    encoding = {"Content-Encoding": "gzip"}
+    address = server.put("/x.txt", gzip.compress(DATA), headers=encoding)
+    assert download([address])[0].read_bytes() == DATA
+
+
+def test_an_encoded_answer_that_grows_too_far_is_refused_and_deleted(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_module, "ALWAYS_ALLOWED_SIZE", 1 << 16)
+    bomb = gzip.compress(bytes(1 << 22))
+    address = server.put("/x.bin", bomb, headers={"Content-Encoding": "gzip"})
+    with pytest.raises(ConversionError, match=r"expected at most [0-9,]* bytes, got more"):
+        download([address])
+    assert sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) < 1000
+
+
+def test_a_file_in_the_cache_that_is_not_the_catalogues_is_downloaded_again(
+    server: FileServer,
+) -> None:
+    address = server.put("/x.zip", DATA[::-1])
+    download([address])
+    server.put("/x.zip", DATA)
+    assert download([address], sha256=TAG.strip('"'))[0].read_bytes() == DATA
 
 
 def test_a_server_that_tells_too_great_a_length_is_an_error(server: FileServer) -> None:
@@ -203,6 +279,13 @@ def test_a_server_that_falls_silent_is_an_error(
 def test_a_busy_server_is_asked_again(server: FileServer) -> None:
     address = server.put("/x.zip", DATA, status=503, num_faults=2)
     assert download([address])[0].read_bytes() == DATA
+
+
+def test_a_server_that_asks_to_wait_for_a_day_is_an_error(server: FileServer) -> None:
+    address = server.put("/x.zip", DATA, status=429, headers={"Retry-After": "86400"})
+    error = r"429 Too Many Requests, try again later \(Retry-After: 86400\)"
+    with pytest.raises(ConversionError, match=error):
+        download([address])
 
 
 @pytest.mark.parametrize(("status", "reason"), [(503, "Service Unavailable"), (404, "Not Found")])

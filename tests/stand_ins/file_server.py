@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ class Served:
         has_ranges: Whether a part can be asked for.
         shift: How many bytes further than asked for a part begins.
         has_tag: Whether versions can be told from each other.
+        heeds_versions: Whether `If-Range` is heeded.
+        part: Answer a request for a part by this status, headers and body; None = as usual.
+        headers: Further headers.
         block_size: Bytes that are sent at a time.
         wait: Seconds between these.
     """
@@ -45,6 +48,9 @@ class Served:
     has_ranges: bool = True
     shift: int = 0
     has_tag: bool = True
+    heeds_versions: bool = True
+    part: tuple[int, dict[str, str], bytes] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
     block_size: int = 1 << 16
     wait: float = 0.0
 
@@ -115,14 +121,26 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", file.redirect)
             self.end_headers()
         elif is_faulty and file.status != 200:
-            self.send_error(file.status)
+            self.send_response(file.status)
+            for name, value in ({"Content-Length": "0"} | file.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
         else:
             self.send_file(file, range_asked, is_faulty)
 
     def send_file(self, file: Served, range_asked: str | None, is_faulty: bool) -> None:
         tag = f'"{hashlib.sha256(file.data).hexdigest()}"'
         start = 0
-        if range_asked and file.has_ranges and self.headers.get("If-Range") in (None, tag):
+        if range_asked and file.part is not None:
+            status, headers, body = file.part
+            self.send_response(status)
+            for name, value in ({"Content-Length": str(len(body))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+            return
+        is_same = not file.heeds_versions or self.headers.get("If-Range") in (None, tag)
+        if range_asked and file.has_ranges and is_same:
             start = int(range_asked.removeprefix("bytes=").rstrip("-")) + file.shift
         if start >= len(file.data) > 0:
             self.send_response(416)
@@ -135,10 +153,14 @@ class Handler(BaseHTTPRequestHandler):
         told = file.length if is_faulty and file.length is not None else len(body)
         self.send_header("Content-Length", str(told))
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(file.data) - 1}/*")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(file.data) - 1}/{len(file.data)}"
+            )
         if file.has_tag:
             self.send_header("ETag", tag)
         self.send_name(file)
+        for name, value in file.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if is_faulty and file.breaks_at is not None:
             body = body[: file.breaks_at]
