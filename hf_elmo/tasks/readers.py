@@ -54,30 +54,59 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
     """Read CoNLL columns: a line a word, its text first and its tag last; blank between sentences.
 
     Args:
-        path: Columns by tabs or spaces; tags in BIO, IOB, BIOUL or BIOES. `-DOCSTART-` is skipped.
-        reads_tags: Whether tags are read; else words may stand alone, and there are no spans.
+        path: Columns by tabs or spaces, as many in each line; tags in BIO, IOB, BIOUL or BIOES.
+            `-DOCSTART-` and comments, which begin with `#` and have another number of columns, are
+            skipped.
+        reads_tags: Whether there must be tags; else words may be alone, and there are no spans.
 
     Returns:
         The sentences.
 
     Raises:
-        ValueError: If a line has fewer than two columns or no such tag, or there is no sentence.
+        ValueError: If a line has another number of columns or no tag, if the first column counts
+            the words, or if there is no sentence.
     """
     sentences = []
-    for rows in _group_rows(path, is_skipped=lambda line: line.startswith(DOCUMENT_START)):
-        words, tags = [], []
+    groups = [*_group_rows(path, is_skipped=lambda line: line.startswith(DOCUMENT_START))]
+    lines = [line for rows in groups for _, line in rows]
+    first = next((line for line in lines if not line.startswith("#")), "".join(lines[:1]))
+    width = len(_split_row(first))
+    for rows in groups:
+        words, tags = list[str](), list[str]()
         for number, line in rows:
-            columns = line.split("\t") if "\t" in line else split_blanks(line)
-            if len(columns) < 1 + reads_tags or not columns[0].strip():
+            columns = _split_row(line)
+            if line.startswith("#") and len(columns) != width and not words:
+                continue
+            if len(columns) != width:
+                refuse(path, number, f"{width} columns, as in other lines", line)
+            if width < 1 + reads_tags or not columns[0].strip():
                 refuse(path, number, "a word and its tag" if reads_tags else "a word", line)
-            if not reads_tags:
+            if width == 1:
                 columns.append(OUTSIDE)
             if not TAG_PATTERN.fullmatch(columns[-1]):
-                refuse(path, number, "a tag such as O, B-PER or I-PER", columns[-1])
+                expected = "a tag such as O, B-PER or I-PER"
+                refuse(path, number, expected + ", or a word alone" * (not reads_tags), columns[-1])
             words.append(columns[0])
             tags.append(columns[-1][0].translate(SAME_TAGS) + columns[-1][1:])
-        sentences.append(TaggedSentence(words, find_spans(tags)))
+        if words:
+            sentences.append(TaggedSentence(words, find_spans(tags)))
+    _refuse_numbers(path, sentences)
     return _need_some(sentences, path, "sentences")
+
+
+def _split_row(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else split_blanks(line)
+
+
+def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
+    """Refuse columns of which the first one counts the words, as in CoNLL-U."""
+    for first in (0, 1):
+        numbers = [[str(first + row) for row in range(len(one.words))] for one in sentences]
+        if any(len(row) > 1 for row in numbers) and [one.words for one in sentences] == numbers:
+            raise ValueError(
+                f"{path}: expected words in the first column, found their numbers. Remove that "
+                "column."
+            )
 
 
 def _group_rows(
@@ -120,13 +149,14 @@ TREE_START = re.compile(r"\s*\(\d+ \(")  # what no sentence begins with
 def read_trees(
     path: Path, *, min_phrase: int | None = None, reads_words: bool = False
 ) -> list[LabelledSentence]:
-    """Read a sentiment treebank: a tree a line, a label at every node (Socher et al. 2013).
+    """Read labelled sentences: Stanford's trees (Socher et al. 2013), or `label<TAB>text`.
 
     Args:
-        path: Trees such as `(3 (2 It) (3 (3 works) (2 .)))`.
-        min_phrase: Read the phrases of at least so many words too; None = whole sentences only.
-        reads_words: Whether a line that does not begin as a tree is a sentence without a label,
-            words between spaces.
+        path: A line a sentence: a tree with a label at every node, such as
+            `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words between spaces.
+        min_phrase: Read the phrases of trees of at least so many words too; None = sentences only.
+        reads_words: Whether a line without a tab that does not begin as a tree is a sentence
+            without a label.
 
     Returns:
         Sentences, each followed by its phrases.
@@ -138,16 +168,40 @@ def read_trees(
     for number, line in read_lines(path):
         if not line.strip():
             continue
+        if "\t" in line and not TREE_START.match(line):
+            label, *texts = _split_columns(path, number, line, ("label", "text"))
+            examples.append(LabelledSentence(split_blanks(texts[0]), label))
+            continue
         nodes = _parse_tree(line)
         if nodes is None and reads_words and not TREE_START.match(line):
             examples.append(LabelledSentence(split_blanks(line), ""))
             continue
         if nodes is None:
-            refuse(path, number, "a tree such as (3 (2 It) (3 works))", line)
+            expected = "a tree such as (3 (2 It) (3 works)), or a label, a tab and a text"
+            refuse(path, number, expected, line)
         root, *phrases = nodes
         wanted = (p for p in phrases if min_phrase is not None and len(p.words) >= min_phrase)
         examples += [root, *wanted]
     return _need_some(examples, path, "trees")
+
+
+HEADINGS = {
+    *("label", "gold_label", "class", "sentiment", "text", "sentence", "premise", "hypothesis"),
+    *("sentence1", "sentence2", "text1", "text2"),
+}
+
+
+def _split_columns(path: Path, number: int, line: str, names: Sequence[str]) -> list[str]:
+    """Split a line at tabs into a label, which has no blanks, and texts, which have words."""
+    columns = [column.strip(" ") for column in line.split("\t")]
+    expected = f"{', '.join(names)} between tabs, in this order"
+    if len(columns) != len(names) or not all(columns):
+        refuse(path, number, expected, line)
+    if all(column.lower() in HEADINGS for column in columns):
+        refuse(path, number, f"{expected}, and no heading", line)
+    if " " in columns[0]:
+        refuse(path, number, f"{expected}, and a label without blanks", columns[0])
+    return columns
 
 
 def _parse_tree(line: str) -> list[LabelledSentence] | None:
@@ -191,8 +245,8 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
     """Read SNLI: its JSON lines, or `label<TAB>premise<TAB>hypothesis`, words by spaces.
 
     Args:
-        path: JSON lines if the name says so (`.jsonl`), with `gold_label` and the binary parses, of
-            which the words are read.
+        path: JSON lines if the name ends in `.jsonl` or a line begins with `{`, with `gold_label`
+            and the binary parses, from which the words are read.
         keeps_all: Whether pairs without a gold label (`-`) are kept.
 
     Returns:
@@ -206,16 +260,13 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        if is_json:
+        if is_json or line.startswith("{"):
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
             data = parse_json(path, number, line, keys)
             label, *parses = (str(data[key]) for key in keys)
             words = [_read_leaves(parse) for parse in parses]
         else:
-            columns = line.split("\t")
-            if len(columns) != 3:
-                refuse(path, number, "label, premise and hypothesis between tabs", line)
-            label, *texts = columns
+            label, *texts = _split_columns(path, number, line, ("label", "premise", "hypothesis"))
             words = [split_blanks(text) for text in texts]
         if not all(words):
             refuse(path, number, "two sentences with words", line)

@@ -249,10 +249,14 @@ def read_questions(
             f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
             f"missed {error}."
         ) from error
+    names = set[str]()
     for one in questions:
-        if needs == "answers" and not one.answers:
+        if one.name in names:
+            raise ValueError(f"{path}: expected each id once, found {one.name!r} twice.")
+        names.add(one.name)
+        if needs != "nothing" and not one.answers:
             raise ValueError(
-                f"{path}, question {one.name}: expected an answer to score by, found none. "
+                f"{path}, question {one.name}: expected an answer, found none. "
                 "Questions that have none, as some of SQuAD 2.0, are not for this model."
             )
     kept = [one for one in questions if one.span or needs != "place"]
@@ -278,6 +282,11 @@ def _read_question(
         if span is None and inside and not answer.get("ambiguous", False):
             span = inside[0], inside[-1]
     question, _ = split_words(asked["question"])
+    if not question:
+        raise ValueError(
+            f"{path}, question {asked['id']}: expected a question with words, found "
+            f"{asked['question']!r}."
+        )
     texts = [answer["text"] for answer in answers]
     return Question(str(asked["id"]), passage, words, offsets, question, texts, span)
 

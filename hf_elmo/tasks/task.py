@@ -124,6 +124,25 @@ class Task:
         )
         return config
 
+    def check(self, examples: Sequence[Any], path: Path, config: ElmoTaskConfig) -> None:
+        """Refuse labelled examples by which a model cannot be trained or scored.
+
+        Raises:
+            ValueError: If there is nothing to find in any, or a text's label is not the model's.
+        """
+        golds = [self.gold(example) for example in examples]
+        if not any(golds):
+            raise ValueError(
+                f"{path}: expected something to find, such as a span, found none in "
+                f"{len(golds)} examples. Is the file in the format of {self.name}?"
+            )
+        unknown = sorted({x for x in golds if isinstance(x, str)} - {*config.label_names})
+        if unknown:
+            raise ValueError(
+                f"{path}: expected the labels {', '.join(config.label_names)}, found "
+                f"{', '.join(map(repr, unknown[:5]))}."
+            )
+
     def count(self, example: Any, found: Any) -> Sequence[float]:
         """Compare a prediction with its example, in numbers that add up over examples."""
         return self.scores.count(self.gold(example), self.to_gold_form(example, found))

@@ -1,6 +1,7 @@
 """Readers of the field's formats: what they read, and how they refuse."""
 
 import gzip
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from hf_elmo.tasks.readers import (
     read_pairs,
     read_trees,
 )
+from hf_elmo.tasks.squad import read_questions
 
 
 def write(tmp_path: Path, text: str, name: str = "data.txt") -> Path:
@@ -62,6 +64,21 @@ def test_phrases_of_trees_are_read_on_request(tmp_path: Path) -> None:
     assert phrases[1:] == [LabelledSentence(["works", "("], "4")]
 
 
+def test_sentences_are_read_with_a_label_before_a_tab(tmp_path: Path) -> None:
+    path = write(tmp_path, f"good\tIt works .\nbad\tIt ( fails )\n{TREE}\n")
+    for reads_words in (False, True):
+        assert read_trees(path, reads_words=reads_words, min_phrase=2)[:3] == [
+            LabelledSentence(["It", "works", "."], "good"),
+            LabelledSentence(["It", "(", "fails", ")"], "bad"),
+            LabelledSentence(["It", "works", "("], "3"),
+        ]
+
+
+def test_pairs_are_read_from_json_whatever_the_file_is_called(tmp_path: Path) -> None:
+    line = '{"gold_label": "a", "sentence1_binary_parse": "A", "sentence2_binary_parse": "( B )"}\n'
+    assert read_pairs(write(tmp_path, line, "snli.json")) == [Pair(["A"], ["B"], "a")]
+
+
 def test_pairs_are_read_from_tabs(tmp_path: Path) -> None:
     path = write(tmp_path, "neutral\tA boy .\tHe sits .\n-\tA\tB\n")
     assert read_pairs(path) == [Pair(["A", "boy", "."], ["He", "sits", "."], "neutral")]
@@ -77,9 +94,19 @@ def test_pairs_are_read_from_json_lines(tmp_path: Path) -> None:
 
 
 def test_words_are_read_without_tags_for_prediction(tmp_path: Path) -> None:
-    path = write(tmp_path, "The\nold O\ncat B-ANIMAL\n\nNo one\n")
+    path = write(tmp_path, "The\nold\ncat\n\nNo\n")
     sentences = [TaggedSentence(["The", "old", "cat"], []), TaggedSentence(["No"], [])]
     assert read_columns(path, reads_tags=False) == sentences
+
+
+@pytest.mark.parametrize("reads_tags", [True, False])
+def test_comments_before_a_sentence_are_no_words(reads_tags: bool, tmp_path: Path) -> None:
+    text = "# id 7 O\n# domain = x\na\tO\n#\tB-X\n\n# text O\n#\tO\n"
+    sentences = [TaggedSentence(["a", "#"], [Span("X", 1, 1)]), TaggedSentence(["#"], [])]
+    assert read_columns(write(tmp_path, text), reads_tags=reads_tags) == sentences
+    text = "# O\n# number of words\na O\n"  # a word, as its columns are as many
+    with pytest.raises(ValueError, match="line 2: expected 2 columns, as in other lines, found"):
+        read_columns(write(tmp_path, text), reads_tags=reads_tags)
 
 
 def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> None:
@@ -136,8 +163,35 @@ def test_documents_are_read_without_lone_mentions(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
-    (read_columns, "a\tO\nb\n", "x", "line 2: expected a word and its tag, found 'b'"),
+    (read_columns, "a\tO\nb\n", "x", "line 2: expected 2 columns, as in other lines, found 'b'"),
+    (read_columns, "a\nb\n", "x", "line 1: expected a word and its tag, found 'a'"),
     (read_columns, "a\tO\nb\tPER\n", "x", "line 2: expected a tag such as .* found 'PER'"),
+    (read_columns, "a\tO\nb\tx\tO\n", "x", "line 2: expected 2 columns, as in other lines"),
+    (read_columns, "1\ta\tO\n2\tb\tO\n\n1\tc\tO\n", "x", "expected words in the first col"),
+    (read_columns, "0 a O\n1 b O\n", "x", "expected words in the first column, found their num"),
+    (
+        partial(read_columns, reads_tags=False),
+        "It works .\nGood .\n",
+        "x",
+        r"line 1: expected a tag such as .*, or a word alone, found '\.'",
+    ),
+    (
+        partial(read_columns, reads_tags=False),
+        "# text = a\n1\ta\ta\tNOUN\t_\t_\t0\troot\t_\t_\n",
+        "x",
+        "line 2: expected a tag such as .*, or a word alone, found '_'",
+    ),
+    (read_trees, "label\ttext\n1\ta\n", "x", "line 1: expected label, text .*, and no heading"),
+    (read_trees, "it works\t1\n", "x", "line 1: expected label, text .* without blanks, found"),
+    (read_trees, "1\t \n", "x", "line 1: expected label, text between tabs, in this order"),
+    (
+        partial(read_trees, reads_words=True),
+        "1\tit\tworks\n",
+        "x",
+        "line 1: expected label, text between tabs, in this order, found",
+    ),
+    (read_pairs, "label\tpremise\thypothesis\n", "x", "line 1: .* and no heading, found 'label"),
+    (read_pairs, "A boy\tHe sits\tneutral\n", "x", "line 1: .* a label without blanks, found"),
     (read_columns, "\n\n", "x", "expected sentences, found none"),
     (partial(read_trees, reads_words=True), "(3 (2 a)\n", "x", "line 1: expected a tree"),
     (read_trees, "(3 (2 a) (2 b))\n(3 (2 a)\n", "x", "line 2: expected a tree"),
@@ -145,7 +199,7 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_trees, "(3 a) (2 b)\n", "x", "line 1: expected a tree"),
     (read_trees, "(3 ())\n", "x", "line 1: expected a tree"),
     (read_pairs, "neutral\ta\tb\nneutral\ta\n", "x", "line 2: expected label, premise"),
-    (read_pairs, "neutral\ta\t \n", "x", "line 1: expected two sentences with words"),
+    (read_pairs, "neutral\ta\t \n", "x", "line 1: expected label, premise, hypothesis"),
     (read_pairs, '{"gold_label": "a"}\n', "x.jsonl", "line 1: expected an object with gold_label"),
     (read_pairs, "label\n", "x.jsonl", "line 1: expected a line of JSON, found 'label'"),
     (read_pairs, "[" * 100_000, "x.jsonl", "line 1: expected a line of JSON"),
@@ -219,3 +273,24 @@ def test_the_field_s_own_files_are_read_whole(
     read: Callable[[Path], Any], name: str, count: int, shared: Path
 ) -> None:
     assert len(read(shared / "data" / name)) == count
+
+
+EXAMPLES = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text().split("## Formats")[1]
+BLOCKS = re.findall(r"```(?:text|json)\n(.*?)```", EXAMPLES, flags=re.DOTALL)
+READERS: list[tuple[Callable[[Path], Any], str]] = [
+    (read_columns, "x.conll"),
+    (read_trees, "x.txt"),
+    (read_pairs, "x.txt"),
+    (read_frames, "x.jsonl"),
+    (read_frames, "x.conll"),
+    (read_questions, "x.json"),
+    (read_documents, "x.conll"),
+]
+
+
+@pytest.mark.parametrize(("place", "reader"), list(enumerate(READERS)))
+def test_the_examples_of_the_docs_are_read(
+    place: int, reader: tuple[Callable[[Path], Any], str], tmp_path: Path
+) -> None:
+    read, name = reader
+    assert read(write(tmp_path, BLOCKS[place], name))

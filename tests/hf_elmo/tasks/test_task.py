@@ -1,9 +1,13 @@
 """What a task makes of its examples."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hf_elmo.tasks import TASKS
+from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, TaggedSentence
 from hf_elmo.tasks.task import batch_by_length, describe_labels, predict
 
 
@@ -34,6 +38,25 @@ def test_labels_are_numbered() -> None:
         "id2label": {0: "b", 1: "a"},
         "label2id": {"b": 0, "a": 1},
     }
+
+
+def test_examples_with_nothing_to_find_are_refused(make_case: Callable[..., Any]) -> None:
+    for name, example in (
+        ("ner", TaggedSentence(["a", "b"], [])),
+        ("coref", Document("x", [["a", "b"]], [])),
+        ("srl", Frame(["a", "b"], 0, [])),
+    ):
+        case = make_case(name)
+        case.task.check([example, case.examples[0]], Path("x"), case.model.config)
+        with pytest.raises(ValueError, match=r"x: expected something to find, .* in 2 examples"):
+            case.task.check([example] * 2, Path("x"), case.model.config)
+
+
+def test_labels_that_a_classifier_does_not_have_are_refused(make_case: Callable[..., Any]) -> None:
+    case = make_case("sentiment")
+    case.task.check(case.examples, Path("x"), case.model.config)
+    with pytest.raises(ValueError, match=r"x: expected the labels 0, 3, found '7'\."):
+        case.task.check([LabelledSentence(["a"], "7")], Path("x"), case.model.config)
 
 
 def test_every_task_has_both_presets() -> None:
