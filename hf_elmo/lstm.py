@@ -25,15 +25,11 @@ from .configuration_elmo import ElmoConfig
 from .lstm_loops import (
     LayerRun,
     LayerWeights,
-    PackedWeights,
     pack_weights,
-    pack_weights_for_row,
     run_directions,
     run_layer,
-    run_row,
     run_with_gradients,
 )
-from .lstm_products import Quantization
 from .weight_marks import mark_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
@@ -74,8 +70,7 @@ class PackedOnce(NamedTuple):
     """Packed weights, and what they were packed for and from."""
 
     key: Hashable
-    packed: PackedWeights
-    packed_for_row: PackedWeights | None
+    packed: LayerWeights
 
 
 class ElmoLstm(GradientCheckpointingLayer):
@@ -98,7 +93,6 @@ class ElmoLstm(GradientCheckpointingLayer):
         state_weight: `W_h`, shape `(4 * cell_size, projection_size)`.
         bias: Shape `(4 * cell_size,)`.
         projection_weight: `W_p`, shape `(projection_size, cell_size)`, or None.
-        quantization: "int8" for products in 8 bits in inference, or None.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -113,7 +107,6 @@ class ElmoLstm(GradientCheckpointingLayer):
             if config.use_cell_projection
             else None
         )
-        self.quantization: Quantization = None
         self._packed: PackedOnce | None = None
         self.reset_parameters()
 
@@ -130,31 +123,20 @@ class ElmoLstm(GradientCheckpointingLayer):
         """Return the four weights."""
         return LayerWeights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
-    def pack(
-        self, dtype: torch.dtype, quantization: Quantization = None, *, for_row: bool = False
-    ) -> PackedWeights:
-        """Pack the weights for products, or return those of the last time, if unchanged.
+    def pack(self, dtype: torch.dtype) -> LayerWeights:
+        """Pack the weights for products in a dtype, or return the cached ones if still valid.
 
-        What counts as a change, see `mark_weights`. Nothing is kept of weights in training.
-
-        Args:
-            dtype: Of the products.
-            quantization: Of the products.
-            for_row: Whether each step has one row.
+        `mark_weights` defines what counts as a change. Weights in training are not cached.
         """
         weights = self.weights()
         if self.training and self.state_weight.requires_grad:
-            return pack_weights(weights, self.config, dtype, quantization)
-        key = dtype, quantization, mark_weights(weight for weight in weights if weight is not None)
+            return pack_weights(weights, self.config, dtype)
+        marks = mark_weights(weight for weight in weights if weight is not None)
+        key = dtype, self.config.forget_bias, marks
         kept = self._packed  # once: another thread may replace it
         if kept is None or kept.key != key:
-            packed = pack_weights(weights, self.config, dtype, quantization)
-            self._packed = kept = PackedOnce(key, packed, None)
-        if not for_row:
-            return kept.packed
-        packed_for_row = kept.packed_for_row or pack_weights_for_row(weights, kept.packed)
-        self._packed = kept._replace(packed_for_row=packed_for_row)
-        return packed_for_row
+            self._packed = kept = PackedOnce(key, pack_weights(weights, self.config, dtype))
+        return kept.packed
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, as `nn.Module`; forget the packed weights if it is or was training."""
@@ -207,9 +189,8 @@ def run_layers(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
     training = layers[0].training
-    quantization = None if has_gradient or training else layers[0].quantization
     runs = [
-        LayerRun(layer.config, list(batch_sizes), reverse, dtype, quantization, training)
+        LayerRun(layer.config, list(batch_sizes), reverse, dtype, training)
         for layer, reverse in zip(layers, reverses, strict=True)
     ]
     if has_gradient:
@@ -218,9 +199,7 @@ def run_layers(
 
         def run_direction(index: int) -> tuple[Tensor, ...]:
             run, layer, arguments = runs[index], layers[index], (inputs[index], *states[index])
-            for_row = run.has_one_row and device == "cpu" and not training
-            packed = layer.pack(dtype, quantization, for_row=for_row)
-            return (run_row if for_row else run_layer)(run, *arguments, packed)
+            return run_layer(run, *arguments, layer.pack(dtype))
 
         results = run_directions(run_direction, runs, device)
     return [(output, (h, c)) for output, h, c in results]

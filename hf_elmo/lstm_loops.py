@@ -1,4 +1,4 @@
-"""How the steps of an LSTM layer are looped: forth, back, for one row; directions in threads."""
+"""Time loops of an LSTM layer: forward, backward, one thread for each direction."""
 
 import contextlib
 import functools
@@ -13,22 +13,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .configuration_elmo import ElmoConfig
-from .lstm_products import (
-    PackedWeight,
-    Quantization,
-    can_pack,
-    multiply,
-    pack_for_row,
-    pack_int8_weight,
-    pack_weight,
-)
+from .lstm_products import can_pack, multiply, pack_weight
 
 MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and stays in cache
 FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it saves
 # Multiplications of a step, in float32, from which on a thread for each direction pays: in shorter
 # steps, the threads wait for each other between their operations, for Python's lock.
 LONG_STEP = 2**24
-REDUCED_SPEED = 3  # of products in bfloat16 and int8, about, relative to float32
+REDUCED_SPEED = 3  # of products in bfloat16, about, relative to float32
 START_LOCK = threading.Lock()  # held while threads start: PyTorch's thread count differs meanwhile
 
 
@@ -39,7 +31,6 @@ class LayerRun(NamedTuple):
     batch_sizes: list[int]
     reverse: bool
     dtype: torch.dtype  # of the products
-    quantization: Quantization = None  # of the products
     training: bool = False
 
     @property
@@ -55,12 +46,7 @@ class LayerRun(NamedTuple):
     @property
     def is_reduced(self) -> bool:
         """Whether products have less than the precision of elementwise work."""
-        return self.dtype != self.wide_dtype or self.quantization is not None
-
-    @property
-    def has_one_row(self) -> bool:
-        """Whether each step has one row."""
-        return self.batch_sizes[0] == self.batch_sizes[-1] == 1
+        return self.dtype != self.wide_dtype
 
     @property
     def has_long_steps(self) -> bool:
@@ -83,7 +69,7 @@ class LayerRun(NamedTuple):
 
 
 class LayerWeights(NamedTuple):
-    """The weights of one direction of a layer, as `ElmoLstm` holds them."""
+    """Weights of one direction of a layer, as `ElmoLstm` holds them, or packed."""
 
     input_weight: Tensor  # (4 * cell_size, projection_size)
     state_weight: Tensor  # (4 * cell_size, projection_size)
@@ -91,50 +77,16 @@ class LayerWeights(NamedTuple):
     projection_weight: Tensor | None  # (projection_size, cell_size)
 
 
-class PackedWeights(NamedTuple):
-    """The same weights, of the same shapes, laid out for products."""
-
-    input_weight: PackedWeight
-    state_weight: PackedWeight
-    bias: Tensor  # the forget bias is added
-    projection_weight: PackedWeight | None
-
-
-def pack_weights(
-    weights: LayerWeights,
-    config: ElmoConfig,
-    dtype: torch.dtype,
-    quantization: Quantization = None,
-) -> PackedWeights:
-    """Cast the weights of a layer, lay them out, and add the forget bias."""
-
-    def pack(weight: Tensor) -> PackedWeight:
-        weight = weight.detach().to(dtype)
-        return pack_weight(weight) if quantization is None else pack_int8_weight(weight)
-
+def pack_weights(weights: LayerWeights, config: ElmoConfig, dtype: torch.dtype) -> LayerWeights:
+    """Cast the weights of a layer, pack them for products, and add the forget bias."""
     projection_weight = weights.projection_weight
     bias = weights.bias.detach().to(torch.promote_types(dtype, torch.float32), copy=True)
     bias[config.cell_size : 2 * config.cell_size] += config.forget_bias
-    return PackedWeights(
-        pack(weights.input_weight),
-        pack(weights.state_weight),
+    return LayerWeights(
+        pack_weight(weights.input_weight.detach().to(dtype)),
+        pack_weight(weights.state_weight.detach().to(dtype)),
         bias.to(dtype),
-        None if projection_weight is None else pack(projection_weight),
-    )
-
-
-def pack_weights_for_row(weights: LayerWeights, packed: PackedWeights) -> PackedWeights:
-    """Lay out anew, for one row, what is multiplied step by step."""
-
-    def pack(weight: Tensor, packed_weight: PackedWeight) -> PackedWeight:
-        return pack_for_row(weight.detach().to(packed.bias.dtype), packed_weight)
-
-    projection_weight = packed.projection_weight
-    if weights.projection_weight is not None and projection_weight is not None:
-        projection_weight = pack(weights.projection_weight, projection_weight)
-    return packed._replace(
-        state_weight=pack(weights.state_weight, packed.state_weight),
-        projection_weight=projection_weight,
+        None if projection_weight is None else pack_weight(projection_weight.detach().to(dtype)),
     )
 
 
@@ -213,7 +165,7 @@ def run_layer(
     inputs: Tensor,
     h: Tensor,
     c: Tensor,
-    weights: PackedWeights,
+    weights: LayerWeights,
     saved: SavedSteps | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run one direction of a layer.
@@ -256,43 +208,6 @@ def run_layer(
                 saved.gates[t], saved.cells[t], saved.cell_tanhs[t] = gates, cell.clone(), cell_tanh
         del sums, step_sums  # before the next chunk's take as much again
     return outputs, new_h.to(h.dtype), new_c.to(c.dtype)
-
-
-def run_row(
-    run: LayerRun, inputs: Tensor, h: Tensor, c: Tensor, weights: PackedWeights
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Do what `run_layer` does without a gradient, with one row in each step.
-
-    So little is computed that the number of operations counts: views are made for many steps at
-    once, and tanh is PyTorch's own, which is exact, and the fastest for so few numbers.
-    """
-    dtype, wide, cell_size = run.dtype, run.wide_dtype, run.config.cell_size
-    cell_clip, projection_clip = run.config.cell_clip, run.config.projection_clip
-    new_h, new_c = h.clone(), c.to(wide, copy=True)
-    step_h, cell = h[:1].to(dtype), new_c[:1]
-    outputs = torch.empty_like(inputs, dtype=dtype)
-    output_steps = outputs.split(1)
-    for times in run.chunks():
-        start, stop = min(times), max(times) + 1
-        sums = multiply(inputs[start:stop].to(dtype), weights.input_weight, weights.bias).to(wide)
-        parts = sums, sums[:, : 3 * cell_size], *sums.chunk(4, dim=1)
-        steps = list(zip(*(part.split(1) for part in parts), strict=True))
-        for t in times:
-            gates, ifo, i, f, o, j = steps[t - start]  # the others are views of the first
-            gates.add_(multiply(step_h, weights.state_weight))
-            ifo.sigmoid_()
-            j.tanh_()
-            cell.mul_(f).addcmul_(i, j)
-            if cell_clip is not None:
-                cell.clamp_(-cell_clip, cell_clip)
-            output = torch.tanh(cell).mul_(o)
-            if weights.projection_weight is not None:
-                output = multiply(output.to(dtype), weights.projection_weight)
-                if projection_clip is not None:
-                    output.clamp_(-projection_clip, projection_clip)
-            step_h = output_steps[t].copy_(output)
-    new_h[:1] = step_h
-    return outputs, new_h, new_c.to(c.dtype)
 
 
 def states_before(states: Sequence[Tensor], initial: Tensor, run: LayerRun) -> list[Tensor]:

@@ -4,13 +4,16 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .configuration_elmo import ElmoConfig
 from .weight_marks import mark_weights
 
+WORDS_PER_CHUNK = 128  # words encoded at a time: bounds memory
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
 ENTRY_BYTES = 250  # of a key's bytes object, its slot's number and its node in an OrderedDict
 
@@ -18,37 +21,73 @@ ENTRY_BYTES = 250  # of a key's bytes object, its slot's number and its node in 
 WordIds = tuple[Tensor | None, Tensor | None]
 
 
+# Encodes words, given the two tensors of ids; returns `(words, projection_size)`.
+Encoder = Callable[[Tensor | None, Tensor | None], Tensor]
+
+
 def encode_distinct(
-    encoder: nn.Module, cache: "WordCache | None", batches: Sequence[WordIds]
+    encoder: Encoder,
+    cache: "WordCache | None",
+    state: Hashable,
+    batches: Sequence[WordIds],
 ) -> list[Tensor]:
-    """Encode words, equal ones once; where no gradient can be wanted, known ones not at all.
+    """Encode words, equal words once, cached words not at all.
 
     Args:
-        encoder: Gives the vectors of words, from the two tensors of ids.
-        cache: Keeps them; None = nothing is kept.
+        encoder: Computes the vectors of words.
+        cache: Keeps the vectors; None = they are not cached.
+        state: Identifies the weights of the encoder; the cache is valid for this state only.
         batches: Words: character ids of shape `(words, characters)`, or None without characters;
             rows of the lexicon of shape `(words,)`, or None without a lexicon.
 
     Returns:
         Word vectors of each batch, shape `(words, width)`, on the weights' device.
     """
-    parameters = list(encoder.parameters())
-    is_learning = torch.is_grad_enabled() or encoder.training
-    if is_learning and any(parameter.requires_grad for parameter in parameters):
-        cache = None
-    state = _mark_state(parameters) if cache is not None else None
     return [_encode_batch(encoder, cache, state, *batch) for batch in batches]
 
 
-def _mark_state(parameters: list[nn.Parameter]) -> Hashable:
-    """Return what tells the weights, and the dtype of what is computed from them."""
+def identify_weights(parameters: list[nn.Parameter]) -> Hashable:
+    """Identify the weights, and the dtype in which autocast computes with them."""
     device = parameters[0].device.type
     dtype = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
     return mark_weights(parameters), dtype
 
 
+def encode_in_chunks(
+    encode: Encoder, config: ElmoConfig, input_ids: Tensor | None, word_input_ids: Tensor | None
+) -> Tensor:
+    """Encode words of similar length together, a bounded number at a time.
+
+    Characters that cannot change a maximum are cut off: windows that lie wholly in the padding are
+    all alike, so one of each width is enough.
+
+    Args:
+        encode: Computes the vectors of a chunk.
+        config: Its filters and its padding are used.
+        input_ids: Character ids, shape `(words, characters)`, or None without characters.
+        word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+
+    Returns:
+        Word vectors, shape `(words, projection_size)`.
+    """
+    if input_ids is None:
+        lengths = torch.zeros_like(cast(Tensor, word_input_ids))
+    else:
+        is_used = input_ids != config.char_padding_id
+        lengths = (torch.arange(1, input_ids.shape[1] + 1) * is_used.cpu()).amax(dim=1)
+    widest = max((width for width, _ in config.char_filters or []), default=0)
+    order = lengths.argsort(stable=True)
+    chunks = []
+    for rows in order.split(WORDS_PER_CHUNK):
+        stop = int(lengths[rows[-1]]) + widest if len(rows) else None
+        ids = None if input_ids is None else input_ids[rows][:, :stop]
+        chunks.append(encode(ids, None if word_input_ids is None else word_input_ids[rows]))
+    vectors = torch.cat(chunks)
+    return vectors[order.argsort().to(vectors.device)]
+
+
 def _encode_batch(
-    encoder: nn.Module,
+    encoder: Encoder,
     cache: "WordCache | None",
     state: Hashable,
     input_ids: Tensor | None,
@@ -72,7 +111,7 @@ def _encode_batch(
 
     distinct = list(numbers)
     vectors = encode(distinct) if cache is None else cache.fetch(distinct, state, encode)
-    return vectors[places.to(vectors.device)]
+    return vectors.index_select(0, places.to(vectors.device))
 
 
 def is_plain(module: nn.Module, classes: Collection[type[nn.Module]]) -> bool:
@@ -154,7 +193,9 @@ class WordCache:
             for key, slot in zip(keys, slots, strict=True):
                 if slot >= 0:
                     self._slots.move_to_end(key)
-            known = None if self._table is None else self._table[[s for s in slots if s >= 0]]
+            rows = torch.tensor([slot for slot in slots if slot >= 0], dtype=torch.long)
+            table = self._table
+            known = None if table is None else table.index_select(0, rows.to(table.device))
         missing = [key for key, slot in zip(keys, slots, strict=True) if slot < 0]
         if known is not None and not missing:
             return known

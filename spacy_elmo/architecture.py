@@ -54,6 +54,7 @@ def make_elmo_model(
     revision: str | None = None,
     dtype: Dtype | None = None,
     quantization: Literal["int8"] | None = None,
+    backend: Literal["auto", "torch", "onnx"] = "auto",
 ) -> ThincModel:
     """Wrap a biLM; its weights are read when they are first needed.
 
@@ -63,8 +64,10 @@ def make_elmo_model(
         revision: Branch, tag or commit on the Hub; None = the newest.
         dtype: What the biLM computes in, and what its weights are stored in; None = as the model
             itself says. `doc.tensor` is float32 always.
-        quantization: `"int8"` = the LSTMs' products in 8 bits, for processors; see
-            `ElmoModel.quantize`. Weights are stored as they were.
+        quantization: `"int8"` = the LSTMs' products in 8 bits, by ONNX Runtime on a CPU. Weights
+            are stored as they were.
+        backend: `"auto"` = ONNX Runtime for float32 or int8 on a CPU, while the biLM is not
+            trained, else PyTorch; `"torch"` or `"onnx"`.
 
     Returns:
         A model that turns docs into `DocLayers`.
@@ -75,7 +78,7 @@ def make_elmo_model(
         init=init,
         attrs={"segment": "auto", "max_length": None, "max_batch_tokens": None},
         dims={"nO": None},
-        shims=[ElmoShim(name, revision, dtype, quantization)],
+        shims=[ElmoShim(name, revision, dtype, quantization, backend)],
     )
 
 
@@ -161,14 +164,16 @@ def iterate_word_layers(
     """
     from hf_elmo.corpus import embedding
 
-    bilm = get_shim(model).load()
-    max_batch_tokens = model.attrs["max_batch_tokens"] or embedding.MAX_BATCH_TOKENS
-    compute = partial(
-        embedding.embed_layers,
-        model=bilm.model,
-        tokenizer=bilm.tokenizer,
-        max_batch_tokens=max_batch_tokens,
-    )
+    shim = get_shim(model)
+    bilm = shim.load()
+    options: dict[str, Any] = {
+        "model": bilm.model,
+        "tokenizer": bilm.tokenizer,
+        "max_batch_tokens": model.attrs["max_batch_tokens"] or embedding.MAX_BATCH_TOKENS,
+        "backend": shim.backend,
+        "quantization": shim.quantization,
+    }
+    compute: Callable[..., Iterator[Tensor]] = partial(embedding.embed_layers, **options)
     located = _locate_sentences(segments)
     sentences = ([docs[number][row].text for row in rows] for number, rows in located)
     if cache is not None:
@@ -176,7 +181,7 @@ def iterate_word_layers(
     elif whole_sentences:
         wholes = compute(sentences)
     else:
-        pieces = embedding.embed_pieces(sentences, *bilm, max_batch_tokens=max_batch_tokens)
+        pieces = embedding.embed_pieces(sentences, **options)
         for sentence, start, _, layers in pieces:
             number, rows = located[sentence]
             yield WordLayers(number, rows[start : start + layers.shape[1]], layers)

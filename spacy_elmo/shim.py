@@ -44,7 +44,8 @@ class ElmoShim(Shim):
         name: Folder or Hub name of the model, or the name of the bundled one.
         revision: Branch, tag or commit on the Hub; None = the newest.
         dtype: What it computes in; None = as the model itself says.
-        quantization: As for `ElmoModel.quantize`.
+        quantization: `"int8"` or None; as for `choose_backend` of `hf_elmo`.
+        backend: What computes in inference; as for `choose_backend`.
 
     Attributes:
         device: Where the biLM runs.
@@ -57,12 +58,14 @@ class ElmoShim(Shim):
         revision: str | None = None,
         dtype: Dtype | None = None,
         quantization: Literal["int8"] | None = None,
+        backend: Literal["auto", "torch", "onnx"] = "auto",
     ) -> None:
         super().__init__(None)
         self.name = name
         self.revision = revision
         self.dtype = dtype
         self.quantization = quantization
+        self.backend = backend
         self.device: torch.device = get_torch_default_device()
         self.store_weights = True
         self._bilm: Bilm | None = None
@@ -160,7 +163,7 @@ class ElmoShim(Shim):
                 f"Expected a device that PyTorch can use here, got {self.device}: {error}. Set "
                 "device of the 'elmo' component to \"cpu\" or null."
             ) from error
-        return Bilm(model.quantize(self.quantization), tokenizer)
+        return Bilm(model, tokenizer)
 
     def _find_source(self, model: "ElmoModel") -> dict[str, str]:
         if Path(_resolve_name(self.name)).is_dir():
@@ -204,7 +207,7 @@ class ElmoShim(Shim):
 
     def copy(self) -> "ElmoShim":
         """Copy the biLM with its weights, under an id of its own."""
-        copied = ElmoShim(self.name, self.revision, self.dtype, self.quantization)
+        copied = ElmoShim(self.name, self.revision, self.dtype, self.quantization, self.backend)
         copied.device, copied.store_weights = self.device, self.store_weights
         copied._source = self._source
         copied._bilm = copy.deepcopy(self._bilm)

@@ -23,7 +23,7 @@ FORBIDDEN = {
 ALLOWED = {"convert/formats/nlpl.py": {"spacy"}}  # for its names of languages
 # The rooms of hf_elmo, from the lowest to the highest: a room imports its own and lower ones only.
 # What is in no room (the network and what travels to the Hub with it) is below them all.
-ROOMS = ("bundled", "corpus", "language_model", "pretraining", "tasks", "demo")
+ROOMS = ("bundled", "onnx", "inference", "corpus", "language_model", "pretraining", "tasks", "demo")
 # Heavy optional packages: where they may be imported, and then only inside functions.
 OPTIONAL = {
     "h5py": ("hf_elmo/corpus/", "convert/"),

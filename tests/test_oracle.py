@@ -15,6 +15,7 @@ from torch import Tensor
 
 from convert import convert_checkpoint
 from hf_elmo import ElmoModel, ElmoScalarMix, ElmoState, ElmoTokenizer
+from hf_elmo.onnx import OrtElmoModel
 
 # The two programs differ by 5e-6 from each other and by 4.5e-6 from float64 on these models.
 TOLERANCE = {"atol": 1e-5, "rtol": 0.0}
@@ -34,20 +35,24 @@ MIX_WEIGHTS, MIX_GAMMA = [0.0, -1.5, 1.5], 1.7
 
 
 class Loaded(NamedTuple):
-    model: ElmoModel
+    model: ElmoModel | OrtElmoModel
     tokenizer: ElmoTokenizer
 
 
-@pytest.fixture(scope="session")
-def load(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loaded]:
-    """Convert a model of the oracle and load it, once a session."""
+@pytest.fixture(scope="session", params=["torch", "onnx"])
+def load(
+    request: pytest.FixtureRequest, oracle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Loaded]:
+    """Convert a model of the oracle and load it for each engine, once a session."""
     loaded: dict[str, Loaded] = {}
 
     def load(name: str) -> Loaded:
         if name not in loaded:
             folder = tmp_path_factory.mktemp("oracle") / name
             convert_checkpoint(oracle / "models" / name / "weights.hdf5", folder)
-            model = ElmoModel.from_pretrained(folder).eval()
+            model: Any = ElmoModel.from_pretrained(folder).eval()
+            if request.param == "onnx":
+                model = OrtElmoModel.from_pretrained(folder)
             loaded[name] = Loaded(model, ElmoTokenizer.from_pretrained(folder))
         return loaded[name]
 

@@ -15,6 +15,7 @@ from torch import distributed
 
 from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
+from hf_elmo.inference.backend import Backend
 
 from .embed_files import embed_file
 from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
@@ -69,8 +70,12 @@ def embed(
         Literal["float32", "bfloat16", "float16"], typer.Option(help="What the model computes in.")
     ] = "float32",
     quantization: Annotated[
-        Literal["int8"] | None, typer.Option(help="Of the LSTMs' products: on a CPU, the fastest.")
+        Literal["int8"] | None,
+        typer.Option(help="Products in 8 bits, by ONNX Runtime: the fastest on a CPU."),
     ] = None,
+    backend: Annotated[
+        Backend, typer.Option(help="Engine: auto is ONNX Runtime on a CPU in float32 or int8.")
+    ] = "auto",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
     max_batch_tokens: Annotated[
         int, typer.Option(help="Words that run at once; more take more memory.", min=1)
@@ -133,6 +138,7 @@ def embed(
         output_dtype=output_dtype,
         dtype=dtype,
         quantization=quantization,
+        backend=backend,
         device=device,
         max_batch_tokens=max_batch_tokens,
         threads=cpus_per_worker or _share_cores(engine, workers),

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, get_args
 from torch import distributed
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.bilm import ElmoBilm
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.output_lock import LOCK, lock_output
 
@@ -29,7 +30,7 @@ from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
 def embed_file(
     source: str | Path | BinaryIO,
     output: Path,
-    model: ElmoPreTrainedModel,
+    model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: PreTrainedTokenizerBase,
     settings: Settings,
     *,

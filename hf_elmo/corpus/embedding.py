@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.bilm import ElmoBilm
+from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.scalar_mix import mix_layers
 
 from .exact_windows import NUM_BOUNDARIES, WindowRunner
@@ -47,11 +48,13 @@ class Piece(NamedTuple):
 
 def embed_layers(
     sentences: Iterable[Sequence[str]],
-    model: ElmoPreTrainedModel,
+    model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: PreTrainedTokenizerBase,
     *,
     max_batch_tokens: int = MAX_BATCH_TOKENS,
     look_ahead: int | None = None,
+    backend: Backend = "auto",
+    quantization: Quantization = None,
 ) -> Iterator[Tensor]:
     """Compute all layers of each sentence.
 
@@ -61,6 +64,8 @@ def embed_layers(
         tokenizer: Its tokenizer.
         max_batch_tokens: As for `embed_pieces`.
         look_ahead: As for `embed_pieces`.
+        backend: As for `embed_pieces`.
+        quantization: As for `embed_pieces`.
 
     Returns:
         An iterator of tensors `(layers, words, hidden_size)` on the model's device, one a sentence,
@@ -71,14 +76,20 @@ def embed_layers(
         TypeError: If a sentence is a string.
     """
     pieces = embed_pieces(
-        sentences, model, tokenizer, max_batch_tokens=max_batch_tokens, look_ahead=look_ahead
+        sentences,
+        model,
+        tokenizer,
+        max_batch_tokens=max_batch_tokens,
+        look_ahead=look_ahead,
+        backend=backend,
+        quantization=quantization,
     )
     return (torch.cat([p.vectors for p in group], dim=-2) for group in _by_sentence(pieces))
 
 
 def embed(
     sentences: Iterable[Sequence[str]],
-    model: ElmoPreTrainedModel,
+    model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: PreTrainedTokenizerBase,
     *,
     layers: Layers = "mix",
@@ -86,6 +97,8 @@ def embed(
     dtype: npt.DTypeLike = "float32",
     max_batch_tokens: int = MAX_BATCH_TOKENS,
     look_ahead: int | None = None,
+    backend: Backend = "auto",
+    quantization: Quantization = None,
 ) -> Iterator[npt.NDArray[Any]]:
     """Compute the vectors of each sentence as an array.
 
@@ -98,6 +111,8 @@ def embed(
         dtype: Of the arrays: float16, float32 or float64.
         max_batch_tokens: As for `embed_pieces`.
         look_ahead: As for `embed_pieces`.
+        backend: As for `embed_pieces`.
+        quantization: As for `embed_pieces`.
 
     Returns:
         An iterator of arrays, one a sentence, in the order of the sentences. Their shape is
@@ -118,6 +133,8 @@ def embed(
         pooling=pooling,
         max_batch_tokens=max_batch_tokens,
         look_ahead=look_ahead,
+        backend=backend,
+        quantization=quantization,
         device="cpu",
         dtype=torch.from_numpy(np.empty(0, dtype)).dtype,
     )
@@ -127,7 +144,7 @@ def embed(
 
 def embed_pieces(
     sentences: Iterable[Sequence[str]],
-    model: ElmoPreTrainedModel,
+    model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: PreTrainedTokenizerBase,
     *,
     layers: Layers = "all",
@@ -136,6 +153,8 @@ def embed_pieces(
     look_ahead: int | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
+    backend: Backend = "auto",
+    quantization: Quantization = None,
 ) -> Iterator[Piece]:
     """Compute the vectors of each sentence; huge sentences come in pieces, to bound memory.
 
@@ -155,6 +174,8 @@ def embed_pieces(
             None = eight batches.
         device: Device of the vectors; None = the model's.
         dtype: Of the vectors; None = the model's.
+        backend: As for `choose_backend`.
+        quantization: As for `choose_backend`.
 
     Returns:
         An iterator of pieces, in the order of the words. A sentence without words is one empty
@@ -164,9 +185,10 @@ def embed_pieces(
         ValueError: If an argument is out of its range or the model is being trained.
         TypeError: If a sentence is a string.
     """
-    bilm = cast(ElmoModel, model.base_model)
+    bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
+    bilm = choose_backend(bilm, backend, quantization)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
     select = partial(
         _select,
@@ -185,7 +207,7 @@ def embed_pieces(
 
 
 def _check_arguments(
-    model: ElmoModel, layers: Layers, pooling: Pooling, max_batch_tokens: int, look_ahead: int
+    model: ElmoBilm, layers: Layers, pooling: Pooling, max_batch_tokens: int, look_ahead: int
 ) -> None:
     count = model.config.num_mixed_layers
     if isinstance(layers, int) and not -count <= layers < count:
@@ -240,9 +262,7 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
         yield Piece(first + number, 0, len(words), vectors)
 
 
-def _select(
-    layers: list[Tensor], *, wanted: Layers, model: ElmoModel, dtype: torch.dtype
-) -> Tensor:
+def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
     """Reduce the layers to those that are wanted, in the dtype that is wanted."""
     if isinstance(wanted, int):
         return layers[wanted].to(dtype)
@@ -286,7 +306,7 @@ def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
         yield group
 
 
-def _mix(layers: Tensor, model: ElmoModel) -> Tensor:
+def _mix(layers: Tensor, model: ElmoBilm) -> Tensor:
     """Mix the words of one sentence, shape `(layers, words, hidden_size)`, as configured."""
     config = model.config
     return mix_layers(
@@ -297,7 +317,7 @@ def _mix(layers: Tensor, model: ElmoModel) -> Tensor:
     )[0]
 
 
-def _mix_normalized(pieces: Iterator[Piece], model: ElmoModel) -> Piece:
+def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm) -> Piece:
     """Mix one sentence with layer norm, for which the sentence must be whole."""
     parts = list(pieces)
     vectors = _mix(torch.cat([piece.vectors for piece in parts], dim=-2), model)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.bilm import ElmoBilm
 from hf_elmo.lstm import State
-from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_outputs import ElmoState
 
 NUM_BOUNDARIES = 2  # <S> and </S>, the first two rows of each table of word vectors
@@ -46,7 +46,7 @@ class WindowRunner:
 
     def __init__(
         self,
-        model: ElmoModel,
+        model: ElmoBilm,
         tokenizer: PreTrainedTokenizerBase,
         select: Callable[[list[Tensor]], Tensor],
         max_batch_tokens: int,
@@ -163,7 +163,8 @@ class WindowRunner:
         places = torch.from_numpy(np.cumsum(alive).reshape(grid.shape) - 1).to(self.device)
         entries = torch.from_numpy(grid[alive]).to(self.model.device)
         sizes = [int(size) for size in alive.sum(axis=1)]
-        return self._encode(list(numbers))[entries], sizes, places
+        # Not `[entries]`, which starts all of PyTorch's threads to compete with the engine's.
+        return self._encode(list(numbers)).index_select(0, entries), sizes, places
 
     def _encode(self, words: list[str]) -> Tensor:
         """Encode the boundaries and distinct words, shape `(2 + words, projection_size)`."""

@@ -5,23 +5,22 @@ import os
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count, repeat, zip_longest
 from math import prod
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, TypeAlias, cast
-from uuid import uuid4
 
 import torch
 from safetensors import safe_open
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.output_file import replace
 from hf_elmo.safetensors_header import make_header
 
 from .embedding import Piece, embed_pieces
@@ -37,11 +36,11 @@ QUOTED_CHARACTERS = 60  # of a sentence, in an error
 LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
 
 
-def describe_run(settings: Settings, model: ElmoPreTrainedModel) -> dict[str, Any]:
+def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
     """Describe all that decides the vectors but the text, in what JSON can hold."""
     return {
         **asdict(settings),
-        "quantization": cast(ElmoModel, model.base_model).quantization,
+        "quantization": cast(ElmoBilm, model.base_model).quantization,
         "weights": _sum_weights(model),
     }
 
@@ -76,25 +75,13 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
         )
 
 
-def _sum_weights(model: ElmoPreTrainedModel) -> int:
+def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
     """Compute a checksum of the weights, so that parts of two models are never mixed."""
     checksum = 0
-    for parameter in model.parameters():
-        data = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    for weight in cast(Any, model).state_dict().values():
+        data = weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
         checksum = zlib.crc32(data.data, checksum)
     return checksum
-
-
-@contextmanager
-def replace(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; put what was written there in the place of `path`, or nothing."""
-    # Two processes never write one file, if a killed run left one that is still at work.
-    temporary = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # Computes the vectors of blocks of rows; yields those of each, in their order, in pieces.
@@ -103,7 +90,7 @@ Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
 
 def embed_blocks(
     blocks: Iterable[list[Row]],
-    model: ElmoPreTrainedModel,
+    model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: PreTrainedTokenizerBase,
     settings: Settings,
 ) -> Iterator[Iterator[Piece]]:

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from hf_elmo.bilm import ElmoBilm
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.inference.backend import Backend, Quantization
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -36,7 +38,8 @@ class SentenceEmbedder:
         pooling: As for `embed`.
         output_dtype: Of the vectors.
         dtype: What the model computes in.
-        quantization: Of the LSTMs' products: `"int8"` or None.
+        quantization: `"int8"` for products of the LSTMs in 8 bits, by ONNX Runtime; or None.
+        backend: As for `load_model`.
         device: Such as `"cpu"` or `"cuda"`; None = the best.
         max_batch_tokens: As for `embed`.
         threads: Of PyTorch in a process that loads the model; None = as many as it has.
@@ -50,7 +53,8 @@ class SentenceEmbedder:
     pooling: Pooling = "none"
     output_dtype: OutputDtype = "float32"
     dtype: Dtype = "float32"
-    quantization: Literal["int8"] | None = None
+    quantization: Quantization = None
+    backend: Backend = "auto"
     device: str | None = None
     max_batch_tokens: int = MAX_BATCH_TOKENS
     threads: int | None = None
@@ -106,60 +110,89 @@ class SentenceEmbedder:
         )
         return list(vectors)
 
-    def load(self) -> tuple[ElmoModel, PreTrainedTokenizerBase]:
+    def load(self) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
         """Load the model and its tokenizer, once a process.
 
         Raises:
             ValueError: If there is no such model or device.
         """
-        return _load_once(self.model, self.dtype, self.quantization, self.device, self.threads)
+        return _load_once(
+            self.model, self.dtype, self.quantization, self.backend, self.device, self.threads
+        )
 
 
 @lru_cache(maxsize=1)
 def _load_once(
     name: str,
     dtype: Dtype,
-    quantization: Literal["int8"] | None,
+    quantization: Quantization,
+    backend: Backend,
     device: str | None,
     threads: int | None,
-) -> tuple[ElmoModel, PreTrainedTokenizerBase]:
+) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_model(name, dtype=dtype, quantization=quantization, device=device)
+    return load_model(name, dtype=dtype, quantization=quantization, backend=backend, device=device)
 
 
 def load_model(
     name: str,
     *,
     dtype: Dtype = "float32",
-    quantization: Literal["int8"] | None = None,
+    quantization: Quantization = None,
+    backend: Backend = "auto",
     device: str | None = None,
-) -> tuple[ElmoModel, PreTrainedTokenizerBase]:
+) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
     """Load a model and its tokenizer, ready to embed.
 
     Args:
         name: A folder or a name on the Hub.
-        dtype: What the model computes in.
-        quantization: Of the LSTMs' products.
-        device: Where; None = the best.
+        dtype: Dtype in which the model computes.
+        quantization: `"int8"` for products of the LSTMs in 8 bits, by ONNX Runtime; or None.
+        backend: `"auto"` for ONNX Runtime in float32 or 8 bits on a CPU, else PyTorch; `"torch"` or
+            `"onnx"`.
+        device: Device; None = a GPU if there is one, else the CPU.
 
     Returns:
         Both.
 
     Raises:
-        ValueError: If there is no such model or device.
+        ValueError: If there is no such model or device, or the backend cannot do what is asked.
     """
     if Path(name).is_file():
         raise ValueError(
             f"Expected a model's folder or name, got the file {name}. If it is an old checkpoint, "
             f"convert it first: elmo-convert {name} my-elmo"
         )
+    place = find_device(device)
+    uses_onnx = _uses_onnx(dtype, quantization, backend, place)
     try:
-        model = ElmoModel.from_pretrained(resolve_name(name), dtype=getattr(torch, dtype))
         tokenizer = ElmoTokenizer.from_pretrained(resolve_name(name))
+        if uses_onnx:
+            from hf_elmo.onnx import OrtElmoModel
+
+            return (
+                OrtElmoModel.from_pretrained(resolve_name(name), quantization=quantization),
+                tokenizer,
+            )
+        model = ElmoModel.from_pretrained(resolve_name(name), dtype=getattr(torch, dtype))
     except OSError as error:
         raise ValueError(
             f"Could not load {name!r}, which may be a folder, a name on the Hugging Face Hub or "
             f"{BUNDLED_NAME!r}: {error}"
         ) from error
-    return model.to(find_device(device)).quantize(quantization), tokenizer
+    return model.to(place), tokenizer
+
+
+def _uses_onnx(
+    dtype: Dtype, quantization: Quantization, backend: Backend, device: torch.device
+) -> bool:
+    can = device.type == "cpu" and (dtype == "float32" or quantization is not None)
+    wants = backend == "onnx" or quantization is not None
+    if wants and (backend == "torch" or not can):
+        raise ValueError(
+            "Expected float32 or int8 on a CPU with ONNX Runtime, which alone computes in int8, "
+            f"got dtype {dtype}, quantization {quantization} and backend {backend} on {device}. "
+            "Use the device cpu and the backend onnx, or no quantization and the backend torch."
+        )
+    return can and backend != "torch"

@@ -1,12 +1,11 @@
-"""How fast and how big embedding is, beside a plain loop, `nn.LSTM` and the bare matrix products.
+"""How fast and how big embedding is with each engine, beside a plain loop and `nn.LSTM`.
 
-python tests/benchmarks/inference.py --sizes original --batch-sizes 8,32
+python tests/benchmarks/inference.py --models original --batch-sizes 8,32
 """
 
 import copy
 import functools
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -26,16 +25,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.bundled import resolve_name
 from hf_elmo.corpus.embedding import embed_layers
-from hf_elmo.lstm_loops import start_threads
-from hf_elmo.lstm_products import (
-    Int8Weight,
-    Quantization,
-    multiply,
-    pack_for_row,
-    pack_int8_weight,
-    pack_weight,
-)
+from hf_elmo.corpus.sentence_embedder import load_model
+from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 SIZES: dict[str, dict[str, Any]] = {
@@ -43,35 +36,35 @@ SIZES: dict[str, dict[str, Any]] = {
     "medium": {"projection_size": 256, "cell_size": 2048, "num_highway_layers": 1},
     "original": {},
 }
-PRECISIONS: dict[str, tuple[torch.dtype, Quantization]] = {
-    "float32": (torch.float32, None),
-    "bfloat16": (torch.bfloat16, None),
-    "int8": (torch.float32, "int8"),
+# Dtype, backend and quantization of each contender.
+ENGINES: dict[str, tuple[str, Backend, Quantization]] = {
+    "torch float32": ("float32", "torch", None),
+    "torch bfloat16": ("bfloat16", "torch", None),
+    "onnx float32": ("float32", "onnx", None),
+    "onnx int8": ("float32", "onnx", "int8"),
 }
-TOLERANCES = {"float32": 2e-4, "bfloat16": 0.2, "int8": 0.2}  # of the plain loop against ours
+EXACT = 2e-4  # greatest difference of the plain loop to an engine in float32
+ROUNDED = 0.2  # and in bfloat16 or int8
 BATCH_ONE_SHARE = 4  # of the sentences, every fourth runs alone: the plain loop takes a minute else
 PROBE = """
-import json, resource, sys, time
+import json, sys, time
 import psutil, torch
 from transformers import PreTrainedModel  # `import transformers` alone puts its 130 MB off
 imported = psutil.Process().memory_info().rss
-from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.corpus.embedding import embed_layers
-folder, dtype, quantization, text, num_sentences = sys.argv[1:]
+from hf_elmo.corpus.sentence_embedder import load_model
+folder, dtype, backend, quantization, text, num_sentences = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")][: int(num_sentences)]
 sentences.sort(key=len)
 start = time.perf_counter()
-model = ElmoModel.from_pretrained(folder, dtype=getattr(torch, dtype))
-model.quantize(quantization or None)
-tokenizer = ElmoTokenizer.from_pretrained(folder)
-loaded = time.perf_counter()
-list(embed_layers(sentences[:1], model, tokenizer))
+loaded = load_model(folder, dtype=dtype, backend=backend, quantization=quantization or None)
+list(embed_layers(sentences[:1], *loaded, backend=backend))
 first = time.perf_counter()
 for begin in range(0, len(sentences), 32):
-    list(embed_layers(sentences[begin : begin + 32], model, tokenizer))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-weights = sum(parameter.nbytes for parameter in model.parameters())
-print(json.dumps([loaded - start, first - start, weights, (peak - imported) / weights]))
+    list(embed_layers(sentences[begin : begin + 32], *loaded, backend=backend))
+status = open("/proc/self/status").read()  # Linux; ru_maxrss would be that of the parent
+peak = int(status.partition("VmHWM:")[2].split()[0])
+print(json.dumps([first - start, (peak * 1024 - imported) / 2**20]))
 """
 
 Sentences = list[list[str]]
@@ -161,62 +154,6 @@ def make_native(model: ElmoModel) -> nn.ModuleList:
     ).eval()
 
 
-def pack(weight: Tensor, rows: int, quantization: Quantization) -> Callable[[Tensor], Tensor]:
-    """Lay a weight out for products with some number of rows, in the fastest way known."""
-    if quantization is not None:
-        packed: Tensor | Int8Weight = pack_int8_weight(weight)
-    elif weight.device.type == "cpu" and rows > 1:
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-    else:
-        packed = pack_weight(weight)
-    if rows == 1:
-        return functools.partial(multiply, weight=pack_for_row(weight.detach(), packed))
-    return functools.partial(multiply, weight=packed)
-
-
-class Products:
-    """The matrix products of the LSTMs alone, in their shapes and nothing else: the roofline.
-
-    The weights are laid out for them. Both ways to use two cores are tried, the faster counts: all
-    threads on each product, or a direction on each thread. Those in 8 bits include the rounding of
-    their inputs.
-    """
-
-    def __init__(self, model: ElmoModel, batches: list[Batch]) -> None:
-        rows, quantization = batches[0].sizes[0], model.quantization
-        self.batches = batches
-        self.directions = [
-            [
-                (
-                    pack(layer.input_weight, batches[0].packed.data.shape[0], quantization),
-                    pack(layer.state_weight, rows, quantization),
-                    pack(layer.projection_weight, rows, quantization),
-                )
-                for layer in stack.layers
-            ]
-            for stack in (model.forward_lstm, model.backward_lstm)
-        ]
-        self.hidden = torch.ones(rows, model.config.cell_size, dtype=model.dtype).to(model.device)
-
-    def run(self, direction: int) -> None:
-        with torch.inference_mode():
-            for batch in self.batches:
-                x = batch.packed.data
-                for of_input, of_state, of_projection in self.directions[direction]:
-                    of_input(x)
-                    for size in batch.sizes:
-                        of_state(x[:size])
-                        of_projection(self.hidden[:size])
-
-    def run_in_turn(self) -> None:
-        for direction in range(2):
-            self.run(direction)
-
-    def run_at_once(self) -> None:
-        pool = start_threads(os.getpid(), 2, torch.get_num_threads())  # those of the recurrence
-        list(pool.map(self.run, range(2)))
-
-
 def measure(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Run the contenders in turn, several times; give the median seconds of each."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -230,48 +167,15 @@ def measure(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str,
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-HEADER = (
-    "size",
-    "dtype",
-    "batch",
-    "plain loop",
-    "first call",
-    "new words",
-    "steady",
-    "steady / plain",
-    "LSTM alone",
-    "nn.LSTM alone",
-    "products alone",
-    "products' share",
-)
-
-
-def measure_row(
-    model: ElmoModel,
-    tokenizer: ElmoTokenizer,
-    sentences: Sentences,
-    dtype: str,
-    batch_size: int,
-    repeats: int,
-) -> list[str]:
-    """Measure words a second of all contenders at a batch size."""
+def measure_rows(
+    model: ElmoModel, tokenizer: ElmoTokenizer, sentences: Sentences, batch_size: int, repeats: int
+) -> list[list[str]]:
+    """Measure words a second of all contenders at a batch size, a row each."""
     sentences = sorted(sentences, key=len, reverse=True)
     sentences = sentences[:: BATCH_ONE_SHARE if batch_size == 1 else 1]
     starts = range(0, len(sentences), batch_size)
     batches = [Batch(sentences[start : start + batch_size], model, tokenizer) for start in starts]
-    plain = PlainBilm(copy.deepcopy(model).float())
-    native, products = make_native(model), Products(model, batches)
-
-    def embed(model: ElmoModel = model) -> list[Tensor]:
-        return [
-            layers
-            for batch in batches
-            for layers in embed_layers(batch.sentences, model, tokenizer, max_batch_tokens=10**6)
-        ]
-
-    def embed_new() -> None:
-        model.word_cache.clear()
-        embed()
+    plain, native = PlainBilm(copy.deepcopy(model)), make_native(model)
 
     @torch.inference_mode()
     def run_plain() -> list[Tensor]:
@@ -279,40 +183,48 @@ def measure_row(
         return [layer for layers in outputs for layer in layers]
 
     @torch.inference_mode()
-    def run_lstm() -> None:
-        for batch in batches:
-            model.run_bilm(batch.packed.data, batch.sizes)
-
-    @torch.inference_mode()
     def run_native() -> None:
         for batch in batches:
             for direction in native:
                 direction(batch.packed)
 
-    first = measure({"first": functools.partial(embed, copy.deepcopy(model))}, 1)
-    check(embed(), run_plain(), batches, dtype)
-    contenders = {
-        "plain": run_plain,
-        "new": embed_new,
-        "steady": embed,
-        "lstm": run_lstm,
-        "native": run_native,
-        "in turn": products.run_in_turn,
-        "at once": products.run_at_once,
-    }
-    seconds = {**first, **measure(contenders, repeats)}
+    def embed(engine: Any) -> list[Tensor]:
+        return [
+            layers
+            for batch in batches
+            for layers in embed_layers(
+                batch.sentences, engine, tokenizer, max_batch_tokens=10**6, backend="torch"
+            )
+        ]
+
+    @torch.inference_mode()
+    def run_lstm(engine: Any) -> None:
+        for batch in batches:
+            engine.run_bilm(batch.packed.data.to(engine.dtype), batch.sizes)
+
+    contenders: dict[str, Callable[[], Any]] = {"plain loop": run_plain}
+    for name, (dtype, backend, quantization) in ENGINES.items():
+        copied = copy.deepcopy(model).to(getattr(torch, dtype))
+        engine = choose_backend(copied, backend, quantization)
+        tolerance = EXACT if name.endswith("float32") else ROUNDED
+        check(embed(engine), run_plain(), batches, tolerance)
+        contenders[name] = functools.partial(embed, engine)
+        contenders[f"{name}, LSTM alone"] = functools.partial(run_lstm, engine)
+    contenders["nn.LSTM alone"] = run_native
+    seconds = measure(contenders, repeats)
     num_words = sum(map(len, sentences))
-    bare = min(seconds["in turn"], seconds["at once"])
     return [
-        *(f"{num_words / seconds[name]:,.0f}" for name in ("plain", "first", "new", "steady")),
-        f"{seconds['plain'] / seconds['steady']:.1f}",
-        *(f"{num_words / seconds[name]:,.0f}" for name in ("lstm", "native")),
-        f"{num_words / bare:,.0f}",
-        f"{bare / seconds['lstm']:.0%}",
+        [
+            name,
+            str(batch_size),
+            f"{num_words / seconds[name]:,.0f}",
+            f"{seconds['plain loop'] / seconds[name]:.1f}",
+        ]
+        for name in contenders
     ]
 
 
-def check(ours: list[Tensor], plain: list[Tensor], batches: list[Batch], dtype: str) -> None:
+def check(ours: list[Tensor], plain: list[Tensor], batches: list[Batch], tolerance: float) -> None:
     """Check that the plain loop computes the same."""
     layers = iter(plain)
     results = iter(ours)
@@ -320,39 +232,42 @@ def check(ours: list[Tensor], plain: list[Tensor], batches: list[Batch], dtype: 
         stacked = torch.stack([next(layers) for _ in range(len(plain) // len(batches))])
         for row, words in enumerate(batch.sentences):
             expected = stacked[:, row, 1 : len(words) + 1]
-            torch.testing.assert_close(
-                next(results).float(), expected.float(), rtol=0, atol=TOLERANCES[dtype]
-            )
+            torch.testing.assert_close(next(results).float(), expected, rtol=0, atol=tolerance)
 
 
-def measure_process(folder: str, dtype: str, text: Path, num_sentences: int) -> list[str]:
-    """Load the model in a process of its own and embed at batch 32: seconds and bytes."""
-    loaded, quantization = PRECISIONS[dtype]
-    arguments = [str(loaded).removeprefix("torch."), quantization or "", text, num_sentences]
-    command = [sys.executable, "-c", PROBE, folder, *map(str, arguments)]
+def measure_process(folder: str, engine: str, text: Path, num_sentences: int) -> list[str]:
+    """Load the model in a process of its own and embed at batch 32: seconds and MB."""
+    dtype, backend, quantization = ENGINES[engine]
+    arguments = [folder, dtype, backend, quantization or "", text, num_sentences]
+    command = [sys.executable, "-c", PROBE, *map(str, arguments)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    load, first, weights, ratio = json.loads(output)
-    return [f"{load:.2f}", f"{first:.2f}", f"{weights / 2**20:.0f}", f"{ratio:.2f}"]
+    first, peak = json.loads(output)
+    return [f"{first:.2f}", f"{peak:.0f}"]
 
 
-def measure_pipe(folder: str, sentences: Sentences, repeats: int) -> tuple[float, float]:
-    """Measure words a second of `nlp.pipe`, in docs of a sentence, and of the tokenizer."""
-    nlp = spacy.blank("en")
-    nlp.add_pipe(
-        "elmo", config={"model": {"@architectures": "spacy_elmo.ElmoModel.v1", "name": folder}}
-    )
+def measure_pipe(folder: str, sentences: Sentences, repeats: int) -> dict[str, float]:
+    """Measure words a second of `nlp.pipe`, in docs of a sentence, of `nlp(doc)`, and to spell."""
     tokenizer = ElmoTokenizer.from_pretrained(folder)
+    contenders: dict[str, Callable[[], Any]] = {
+        "tokenizer": lambda: tokenizer(sentences, is_split_into_words=True)
+    }
+    for backend in ("torch", "onnx"):
+        nlp = spacy.blank("en")
+        model = {"@architectures": "spacy_elmo.ElmoModel.v1", "name": folder, "backend": backend}
+        nlp.add_pipe("elmo", config={"model": model})
 
-    def pipe() -> None:
-        for _ in nlp.pipe([Doc(nlp.vocab, words=words) for words in sentences]):
-            pass
+        def pipe(nlp: spacy.Language = nlp) -> None:
+            list(nlp.pipe([Doc(nlp.vocab, words=words) for words in sentences]))
 
-    pipe()
-    seconds = measure(
-        {"pipe": pipe, "tokenizer": lambda: tokenizer(sentences, is_split_into_words=True)}, repeats
-    )
+        def one_by_one(nlp: spacy.Language = nlp) -> None:
+            for words in sentences:
+                nlp(Doc(nlp.vocab, words=words))
+
+        pipe()
+        contenders |= {f"nlp.pipe, {backend}": pipe, f"nlp(doc), {backend}": one_by_one}
+    seconds = measure(contenders, repeats)
     num_words = sum(map(len, sentences))
-    return num_words / seconds["pipe"], num_words / seconds["tokenizer"]
+    return {name: num_words / value for name, value in seconds.items()}
 
 
 def print_table(header: tuple[str, ...], rows: list[list[str]]) -> None:
@@ -366,50 +281,46 @@ def main(
     text: Annotated[
         Path, typer.Argument(help="A sentence a line, words between white space.")
     ] = TEXT,
-    sizes: Annotated[str, typer.Option(help=f"Of {', '.join(SIZES)}.")] = "original",
-    dtypes: Annotated[str, typer.Option(help=f"Of {', '.join(TOLERANCES)}.")] = "float32,bfloat16",
+    models: Annotated[
+        str, typer.Option(help=f"Of {', '.join(SIZES)} (random weights), or a model's name.")
+    ] = "elmo-mini-en,original",
     batch_sizes: Annotated[str, typer.Option(help="Sentences in a batch.")] = "1,8,32,64",
     sentences: Annotated[int, typer.Option(help="Sentences of the text.")] = 64,
     repeats: Annotated[int, typer.Option(help="Interleaved runs; medians count.")] = 5,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    threads: Annotated[int, typer.Option(help="Threads of PyTorch and of ONNX Runtime.")] = 2,
 ) -> None:
-    """Print tables of words a second, memory and load time, of random weights in three sizes.
+    """Print tables of words a second, of memory and of the time to the first vector.
 
-    The plain loop is what the programs of 2018 did, in float32. First call: nothing cached, weights
-    not laid out yet. New words: no word cached. Steady: all words cached. The rest runs the LSTMs
-    alone, from word vectors: ours, PyTorch's (no clips, no residuals), and nothing but their matrix
-    products; the share is the time of these in ours. At batch 1 every fourth sentence is run.
+    The plain loop is what the programs of 2018 did, in float32. All words are in the word cache,
+    but for the plain loop. "LSTM alone" runs from word vectors to layers; `nn.LSTM` has no clips
+    and no residuals. At batch 1 every fourth sentence is run.
     """
+    torch.set_num_threads(threads)
     words = [line.split() for line in text.read_text(encoding="utf-8").splitlines()][:sentences]
-    tokenizer = ElmoTokenizer()
-    speeds, processes, pipes = [], [], []
-    for size in sizes.split(","):
-        torch.manual_seed(0)
-        model = ElmoModel(ElmoConfig(**SIZES[size])).eval()
-        with tempfile.TemporaryDirectory() as folder:
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            for dtype in dtypes.split(","):
-                processes.append([size, dtype, *measure_process(folder, dtype, text, sentences)])
-            pipes.append(
-                [size, *(f"{speed:,.0f}" for speed in measure_pipe(folder, words, repeats))]
-            )
-        for dtype in dtypes.split(","):
-            loaded, quantization = PRECISIONS[dtype]
-            model.to(device, loaded).quantize(quantization)
-            for batch_size in map(int, batch_sizes.split(",")):
-                row = measure_row(model, tokenizer, words, dtype, batch_size, repeats)
-                speeds.append([size, dtype, str(batch_size), *row])
-    place = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} cores"
     typer.echo(
-        f"Words a second, {len(words)} sentences of {sum(map(len, words))} words, {place}, "
-        f"PyTorch {torch.__version__}, {date.today()}; `{' '.join(sys.argv)}`\n"
+        f"Words a second, {len(words)} sentences of {sum(map(len, words))} words, {threads} "
+        f"threads, PyTorch {torch.__version__}, {date.today()}; `{' '.join(sys.argv)}`\n"
     )
-    print_table(HEADER, speeds)
-    print_table(
-        ("size", "dtype", "load, s", "first vector, s", "weights, MB", "peak / weights"), processes
-    )
-    print_table(("size", "nlp.pipe, words/s", "tokenizer, words/s"), pipes)
+    for name in models.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            if name in SIZES:
+                torch.manual_seed(0)
+                ElmoModel(ElmoConfig(**SIZES[name])).save_pretrained(folder)
+                ElmoTokenizer().save_pretrained(folder)
+            source = folder if name in SIZES else resolve_name(name)
+            model, tokenizer = load_model(source, backend="torch", device="cpu")
+            rows = [
+                row
+                for size in map(int, batch_sizes.split(","))
+                for row in measure_rows(model, tokenizer, words, size, repeats)
+            ]
+            print_table((name, "batch", "words/s", "to plain loop"), rows)
+            processes = [
+                [engine, *measure_process(source, engine, text, sentences)] for engine in ENGINES
+            ]
+            print_table((name, "first vector, s", "peak memory, MB"), processes)
+            pipes = measure_pipe(source, words, repeats)
+            print_table((name, "words/s"), [[key, f"{x:,.0f}"] for key, x in pipes.items()])
 
 
 if __name__ == "__main__":

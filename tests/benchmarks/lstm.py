@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, lstm_step, run_stacks
-from hf_elmo.lstm_loops import LayerRun, PackedWeights, run_directions
+from hf_elmo.lstm_loops import LayerRun, LayerWeights, run_directions
 from hf_elmo.lstm_products import multiply
 
 # Words of 64 sentences of English prose (Shackleton, "South", 1919), boundary tokens not counted.
@@ -82,9 +82,8 @@ def infer(
         for name, dtype in (
             ("float32", torch.float32),
             ("bfloat16", torch.bfloat16),
-            ("int8", torch.float32),
         ):
-            ours = copy_stacks(stacks, dtype, "int8" if name == "int8" else None)
+            ours = copy_stacks(stacks, dtype)
             runs[name] = functools.partial(run_ours, ours, dtype)
             products[name] = functools.partial(run_products, ours, dtype)
         seconds = measure(
@@ -158,16 +157,12 @@ def make_batches(lengths: list[int], batch_size: int, projection_size: int) -> l
     return batches
 
 
-def copy_stacks(
-    stacks: Sequence[ElmoLstmStack], dtype: torch.dtype, quantization: str | None
-) -> list[ElmoLstmStack]:
-    """Copy stacks into a dtype, or 8 bits."""
+def copy_stacks(stacks: Sequence[ElmoLstmStack], dtype: torch.dtype) -> list[ElmoLstmStack]:
+    """Copy stacks into a dtype."""
     copies = []
     for stack in stacks:
         copied = ElmoLstmStack(stack.config).eval().to(dtype)
         copied.load_state_dict(stack.state_dict())
-        for layer in copied.layers:
-            layer.quantization = quantization
         copies.append(copied)
     return copies
 
@@ -227,7 +222,7 @@ def run_products(stacks: Sequence[ElmoLstmStack], dtype: torch.dtype, batch: Bat
     def run(index: int) -> None:
         layer_run = runs[index]
         for layer in stacks[index].layers:
-            weights: PackedWeights = layer.pack(dtype)
+            weights: LayerWeights = layer.pack(dtype)
             for times in layer_run.chunks():
                 rows = [sizes[t] for t in times]
                 sums = multiply(inputs[: sum(rows)], weights.input_weight, weights.bias)

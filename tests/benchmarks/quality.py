@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.corpus.embedding import embed
+from hf_elmo.onnx import OrtElmoModel
 
 Array = npt.NDArray[Any]
 
@@ -95,7 +96,7 @@ def main(
     models = {
         "float32": trained,
         "bfloat16": ElmoModel.from_pretrained(name, dtype=torch.bfloat16),
-        "int8": ElmoModel.from_pretrained(name).quantize("int8"),
+        "int8": OrtElmoModel.from_pretrained(name, quantization="int8"),
     }
     torch.manual_seed(0)
     random = {"random weights": ElmoModel(trained.config).eval()}

@@ -24,7 +24,6 @@ from torch.utils.checkpoint import checkpoint
 
 from hf_elmo import ElmoConfig, lstm_loops, lstm_products
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
-from hf_elmo.lstm_products import Int8RowWeight, RowWeight
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
 ONE_ROW = [1] * 5
@@ -472,11 +471,6 @@ def convert_to_another_dtype(stack: ElmoLstmStack) -> None:
     stack.bfloat16().float()
 
 
-def quantize(stack: ElmoLstmStack) -> None:
-    for layer in stack.layers:
-        layer.quantization = "int8"
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -486,7 +480,6 @@ def quantize(stack: ElmoLstmStack) -> None:
         write_through_data,
         write_through_data_in_training,
         convert_to_another_dtype,
-        quantize,
     ],
 )
 @pytest.mark.parametrize("batch_sizes", [BATCH_SIZES, ONE_ROW], ids=["batch", "one row"])
@@ -499,8 +492,6 @@ def test_a_change_of_weights_is_seen(
     after = run(stack, batch_sizes)
     fresh = make_stack(make_config())
     fresh.load_state_dict(stack.state_dict())
-    if change is quantize:
-        quantize(fresh)
     assert not torch.equal(before, after)
     assert_close(after, run(fresh, batch_sizes), rtol=0, atol=0)
 
@@ -509,55 +500,35 @@ def test_weights_are_packed_once() -> None:
     stack = make_stack(make_config())
     layer = stack.layers[0]
     run(stack)
-    packed, of_row = layer.pack(torch.float32), layer.pack(torch.float32, for_row=True)
+    packed = layer.pack(torch.float32)
     run(stack.eval())
     run(stack.eval(), ONE_ROW)
     assert layer.pack(torch.float32) is packed
-    assert layer.pack(torch.float32, for_row=True) is of_row
 
 
-PRECISIONS = {"float32": 1e-6, "bfloat16": 4e-3, "int8": 2e-3}
+PRECISIONS = {"float32": 1e-6, "bfloat16": 4e-3}
 
 
 def make_wide_stack(precision: str) -> ElmoLstmStack:
-    """Make a stack wide enough for every layout of weights."""
+    """Make a stack wide enough for packed weights."""
     config = make_config(projection_size=64, cell_size=128, cell_clip=3.0, projection_clip=3.0)
     stack = ElmoLstmStack(config).eval()
-    if precision == "int8":
-        quantize(stack)
     return stack.bfloat16() if precision == "bfloat16" else stack
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("is_offered", [True, False], ids=["of FBGEMM", "without FBGEMM"])
-def test_one_row_has_the_outputs_that_it_has_in_a_batch(
-    precision: str, is_offered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_row_has_the_outputs_that_it_has_in_a_batch(precision: str) -> None:
     torch.manual_seed(0)
-    stack, has_layouts = make_wide_stack(precision), has_row_layouts()
-    if not is_offered:
-        monkeypatch.setattr(lstm_products, "has_fbgemm", lambda: False)
-    layer, dtype = stack.layers[0], stack.layers[0].bias.dtype
+    stack = make_wide_stack(precision)
+    dtype = stack.layers[0].bias.dtype
     x = torch.randn(12, 64, dtype=dtype)
     state = torch.zeros(2, 1, 64, dtype=dtype), torch.zeros(2, 1, 128, dtype=dtype)
     with torch.no_grad():
         alone, _ = stack(x, [1] * 12, state)
         twice, _ = stack(x.repeat_interleave(2, 0), [2] * 12, [z.repeat(1, 2, 1) for z in state])
-    packed = layer.pack(dtype, layer.quantization, for_row=True)
-    if has_layouts:
-        layout = Int8RowWeight if precision == "int8" else RowWeight
-        assert isinstance(packed.state_weight, layout) is is_offered
-        assert isinstance(packed.projection_weight, layout) is is_offered
     for one, both in zip(alone, twice, strict=True):
         assert one.float().abs().mean() > 20 * PRECISIONS[precision]
         assert_close(one, both[::2], rtol=0, atol=PRECISIONS[precision])
-
-
-def has_row_layouts() -> bool:
-    """Whether this machine has every layout for one row, as x86 has with VNNI."""
-    can_pack = all(lstm_products.can_pack(x, "cpu") for x in (torch.float32, torch.bfloat16))
-    engine = torch.backends.quantized.engine
-    return can_pack and lstm_products.has_fbgemm() and lstm_products.can_multiply_int8_row(engine)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -629,39 +600,6 @@ def test_outputs_in_half_precision_are_near_those_in_float32(dtype: torch.dtype)
     assert {value.dtype for value in values} == {dtype}
     for one, other in zip(values, [*expected, last_h, last_c], strict=True):
         assert F.cosine_similarity(one.float().flatten(), other.flatten(), dim=0) > 0.9995
-
-
-def test_outputs_in_int8_are_near_those_in_float32_and_know_no_other_row() -> None:
-    torch.manual_seed(0)
-    stack = ElmoLstmStack(make_config(projection_size=32, cell_size=64)).eval()
-    x, (h, c) = make_inputs(stack.config)
-    with torch.no_grad():
-        expected, _ = stack(x, BATCH_SIZES, (h, c))
-        quantize(stack)
-        actual, _ = stack(x, BATCH_SIZES, (h, c))
-        alone, _ = stack(x[:1], [1], (h[:, :1], c[:, :1]))
-    for one, other in zip(actual, expected, strict=True):
-        assert F.cosine_similarity(one, other, dim=1).mean() > 0.999
-    assert_close(alone[-1], actual[-1][:1])
-
-
-@pytest.mark.parametrize("mode", ["training mode", "gradients"])
-def test_training_takes_no_notice_of_int8(mode: str) -> None:
-    stack = make_stack(make_config(dropout=0.0)).train(mode == "training mode")
-    x, state = make_inputs(stack.config)
-    with torch.set_grad_enabled(mode == "gradients"):
-        expected, _ = stack(x, BATCH_SIZES, state)
-        quantize(stack)
-        actual, _ = stack(x, BATCH_SIZES, state)
-    assert_close(actual, expected, rtol=0, atol=0)
-
-
-def test_int8_says_when_it_is_not_there() -> None:
-    stack = make_stack(make_config()).to("meta")
-    quantize(stack)
-    x, state = make_inputs(stack.config)
-    with torch.no_grad(), pytest.raises(ValueError, match="Expected int8 products of oneDNN"):
-        stack(x.to("meta"), BATCH_SIZES, [value.to("meta") for value in state])
 
 
 def test_initial_values_are_tensorflows() -> None:

@@ -21,8 +21,8 @@ def interrupt(*_: Any, **__: Any) -> None:
 
 def test_a_copied_model_keeps_its_precision(tiny_folder: Path) -> None:
     model = make_elmo_model(str(tiny_folder), dtype="bfloat16", quantization="int8").copy()
-    bilm = get_shim(model).load().model
-    assert (bilm.dtype, bilm.quantization) == (torch.bfloat16, "int8")
+    shim = get_shim(model)
+    assert (shim.load().model.dtype, shim.quantization) == (torch.bfloat16, "int8")
 
 
 def test_a_model_of_half_precision_is_trained_in_float32(

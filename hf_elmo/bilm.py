@@ -1,0 +1,282 @@
+"""Everything of the biLM that does not depend on how its weights are computed with."""
+
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+from .lstm import State
+from .modeling_outputs import ElmoModelOutput, ElmoState
+from .packed_sentences import lay_out, pack_words
+from .scalar_mix import mix_layers
+from .word_cache import WordIds
+
+NO_EXPORT = (
+    "ELMo cannot be exported or traced (torch.export, torch.jit.trace, torch.onnx.export): its "
+    "loops depend on the lengths of words and sentences, which a trace would fix. For an ONNX file "
+    "run `python -m hf_elmo export model.onnx --model NAME`. Under torch.compile the model runs "
+    "uncompiled, and the code around it is compiled."
+)
+
+
+class ElmoBilm:
+    """Interface of a biLM, whether PyTorch or ONNX Runtime computes it.
+
+    A subclass provides `config`, `device`, `_encode` and `run_lstms`. This class checks the inputs,
+    adds the boundary tokens, packs the sentences, joins the directions and mixes the layers.
+    """
+
+    config: Any  # an ElmoConfig
+    device: torch.device
+    dtype: torch.dtype
+    training: bool
+    quantization: Literal["int8", "int7"] | None = None  # of the LSTMs' products
+
+    @property
+    def base_model(self) -> Any:
+        """The biLM itself, as of a `PreTrainedModel`."""
+        return self
+
+    def _encode(self, *batches: WordIds) -> list[Tensor]:
+        """Encode each batch of words, shape `(words, projection_size)`."""
+        raise NotImplementedError
+
+    def run_lstms(
+        self,
+        inputs: tuple[Tensor | None, Tensor | None],
+        batch_sizes: list[int],
+        states: tuple[State | None, State | None],
+        *,
+        reverse: bool = True,
+    ) -> list[tuple[list[Tensor], State]]:
+        """Run the LSTMs of one or both directions, each over its own input.
+
+        Args:
+            inputs: Inputs of the forward and of the backward direction, shape
+                `(steps, projection_size)`, packed as for `run_bilm`; None = do not run it.
+            batch_sizes: Number of sentences that reach each time step.
+            states: The state of each, as in an `ElmoState`.
+            reverse: Whether the backward direction runs from the last time step to the first. If
+                not, its input is already in the order in which it is read.
+
+        Returns:
+            For each direction that is run, its layers, `num_hidden_layers` tensors of shape
+            `(steps, projection_size)`, and its new state.
+        """
+        raise NotImplementedError
+
+    @torch.compiler.disable
+    def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+        """Encode words independently of each other, equal words once.
+
+        Args:
+            input_ids: Character ids, shape `(words, characters)`, or None without characters.
+            word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+
+        Returns:
+            Word vectors, shape `(words, projection_size)`.
+        """
+        return self._encode((input_ids, word_input_ids))[0]
+
+    def encode_boundaries(self) -> Tensor:
+        """Encode `<S>` and `</S>`, shape `(2, projection_size)`."""
+        return self._encode(spell_boundaries(self.config))[0]
+
+    def run_bilm(
+        self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None
+    ) -> tuple[list[Tensor], ElmoState]:
+        """Compute contextual vectors from word vectors, without boundary tokens or padding.
+
+        Args:
+            packed: Word vectors, shape `(steps, projection_size)`, in the order of
+                `torch.nn.utils.rnn.PackedSequence.data`: time by time, longest sentence first.
+            batch_sizes: Number of sentences that reach each time step.
+            state: Initial state, sentences in the order of `packed`; None = zeros.
+
+        Returns:
+            The word vectors and each LSTM layer, `num_hidden_layers + 1` tensors of shape
+            `(steps, hidden_size)`, and the state after the last step of each sentence.
+        """
+        if state is None:
+            state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
+        inputs = (packed, packed if self.config.bidirectional else None)
+        directions = self.run_lstms(inputs, batch_sizes, state)
+        layers = [[packed, *outputs] for outputs, _ in directions]
+        forward, *backward = [new for _, new in directions]
+        return (
+            [torch.cat(layer, dim=-1) for layer in zip(*layers, strict=True)],
+            ElmoState(forward, backward[0] if backward else None),
+        )
+
+    def zero_state(self, batch: int, like: Tensor) -> ElmoState:
+        """Make the initial state, in the dtype and on the device of `like`."""
+        config = self.config
+        h = like.new_zeros(config.num_hidden_layers, batch, config.projection_size)
+        c = like.new_zeros(config.num_hidden_layers, batch, config.cell_size)
+        return ElmoState((h, c), (h, c) if config.bidirectional else None)
+
+    @can_return_tuple
+    @torch.compiler.disable  # its loops follow the lengths of words and sentences
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        state: ElmoState | None = None,
+        keep_sentence_boundaries: bool = False,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> ElmoModelOutput:
+        """Compute the vectors of every word of every sentence.
+
+        Args:
+            input_ids: Character ids, shape `(batch, tokens, characters)`; a row of zeros is not a
+                word. None if the model reads no characters.
+            attention_mask: 1 for each word, shape `(batch, tokens)`; None = wherever the ids are
+                not zero. Padding may be on either side.
+            word_input_ids: Rows of the word lexicon, shape `(batch, tokens)`, if there is one.
+            state: State that an earlier call returned for as many sentences; None = zeros, so that
+                a sentence's vectors depend on nothing but its words.
+            keep_sentence_boundaries: Whether `<S>` and `</S>` get rows too, right before the first
+                and after the last word.
+            output_hidden_states: Whether `hidden_states` is returned; None = as configured.
+            **kwargs: Ignored (transformers passes extra arguments).
+
+        Returns:
+            An `ElmoModelOutput`, or its tuple with `return_dict=False`.
+
+        Raises:
+            ValueError: If ids are missing, surplus or misshapen, or the state has another batch.
+            NotImplementedError: If the model is being exported or traced.
+        """
+        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # untyped
+        if is_traced or torch.compiler.is_compiling():
+            raise NotImplementedError(NO_EXPORT)
+        config: ElmoConfig = self.config
+        mask = _check_inputs(config, input_ids, attention_mask, word_input_ids)
+        batch = len(mask)
+        ids = input_ids if input_ids is None else input_ids[mask]
+        word_ids = word_input_ids if word_input_ids is None else word_input_ids[mask]
+        words, boundaries = self._encode((ids, word_ids), spell_boundaries(config))
+        # The LSTMs read hidden_states[0] itself, so that its gradient can be asked for.
+        words = words.repeat(1, 2 if config.bidirectional else 1)  # (words, hidden_size)
+        first = lay_out(words, mask.shape, *mask.nonzero(as_tuple=True))
+        words = first[mask][:, : config.projection_size]
+        table = torch.cat([boundaries, words])
+        order, batch_sizes, entries, rows, columns = pack_words(mask)
+        if state is not None:
+            state = _reorder_state(_check_state(state, batch, config.bidirectional), order)
+        layers, state = self.run_bilm(table[entries], batch_sizes, state)
+        if keep_sentence_boundaries:
+            mask = mask.new_zeros(batch, mask.shape[1] + 2)
+            mask[rows, columns] = True
+        else:
+            is_word = entries >= 2
+            rows, columns = rows[is_word], columns[is_word] - 1
+            layers = [layer[is_word] for layer in layers]
+        hidden_states = tuple(lay_out(layer, mask.shape, rows, columns) for layer in layers)
+        if not keep_sentence_boundaries:
+            hidden_states = (first, *hidden_states[1:])
+        if output_hidden_states is None:
+            output_hidden_states = config.output_hidden_states
+        return ElmoModelOutput(
+            last_hidden_state=hidden_states[-1],
+            elmo=_mix(config, hidden_states, mask),
+            hidden_states=hidden_states if output_hidden_states else None,
+            state=_reorder_state(state, order.argsort()),
+            attention_mask=mask.long(),
+        )
+
+
+def spell_boundaries(config: ElmoConfig) -> WordIds:
+    """Return the ids of `<S>` and `</S>`, shapes `(2, characters)` and `(2,)`, or None."""
+    ids = word_ids = None
+    if config.char_embedding_size:
+        ids = torch.full((2, config.max_characters_per_token), config.char_padding_id)
+        ids[:, 0] = config.word_start_char_id
+        ids[0, 1] = config.sentence_start_char_id
+        ids[1, 1] = config.sentence_end_char_id
+        ids[:, 2] = config.word_end_char_id
+    if config.word_embedding_size:
+        word_ids = torch.tensor([config.sentence_start_word_id, config.sentence_end_word_id])
+    return ids, word_ids
+
+
+def _mix(config: ElmoConfig, hidden_states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+    """Mix the layers as the configuration says."""
+    return mix_layers(
+        torch.stack(hidden_states),
+        torch.tensor(config.initial_mix_weights, device=mask.device),
+        config.mix_gamma,
+        layer_norm=config.mix_layer_norm,
+        mask=mask,
+    )
+
+
+def _check_inputs(
+    config: ElmoConfig,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    word_ids: Tensor | None,
+) -> Tensor:
+    """Check the ids against the configuration; return the mask as booleans."""
+    for name, ids, is_read in (
+        ("input_ids", input_ids, config.char_embedding_size > 0),
+        ("word_input_ids", word_ids, config.word_embedding_size > 0),
+    ):
+        if (ids is not None) != is_read:
+            expected, got = (name, "none") if is_read else (f"no {name}", "some")
+            raise ValueError(
+                f"Expected {expected}, got {got}. Call the model's own tokenizer, loaded by "
+                "the same name, and pass what it returns: model(**batch)."
+            )
+    if input_ids is not None and (
+        input_ids.dim() != 3 or input_ids.shape[2] != config.max_characters_per_token
+    ):
+        raise ValueError(
+            "Expected input_ids of shape (batch, tokens, "
+            f"{config.max_characters_per_token}), got {tuple(input_ids.shape)}."
+        )
+    if word_ids is not None and (
+        word_ids.dim() != 2 or (input_ids is not None and word_ids.shape != input_ids.shape[:2])
+    ):
+        raise ValueError(
+            f"Expected word_input_ids of shape (batch, tokens), got {tuple(word_ids.shape)}."
+        )
+    words = cast(Tensor, word_ids != 0 if input_ids is None else (input_ids != 0).any(dim=-1))
+    if attention_mask is None:
+        return words
+    if attention_mask.shape != words.shape:
+        raise ValueError(
+            f"Expected attention_mask of shape {tuple(words.shape)}, got "
+            f"{tuple(attention_mask.shape)}."
+        )
+    return attention_mask.bool()
+
+
+def _check_state(state: ElmoState, batch: int, bidirectional: bool) -> ElmoState:
+    """Check that a state has the model's directions and as many sentences as the batch."""
+    if (state.backward is not None) != bidirectional:
+        raise ValueError(
+            f"Expected a state {'with' if bidirectional else 'without'} a backward direction, got "
+            f"one {'with' if state.backward else 'without'}. Pass a state that this model returned."
+        )
+    for direction in state:
+        for part in direction or ():
+            if part.shape[1] != batch:
+                raise ValueError(
+                    f"Expected a state of {batch} sentences, got {part.shape[1]}. Pass the state "
+                    "that a call with as many sentences returned, or None for zeros."
+                )
+    return state
+
+
+def _reorder_state(state: ElmoState, order: Tensor) -> ElmoState:
+    """Put the sentences of a state in another order."""
+    forward, backward = state
+    return ElmoState(
+        (forward[0][:, order], forward[1][:, order]),
+        backward and (backward[0][:, order], backward[1][:, order]),
+    )

@@ -1,0 +1,1 @@
+"""Inference with a biLM: which engine computes."""

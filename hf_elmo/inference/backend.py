@@ -1,0 +1,75 @@
+"""The choice between PyTorch and ONNX Runtime for the inference of a biLM."""
+
+import json
+import threading
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from hf_elmo.bilm import ElmoBilm
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.onnx.support import find_problem
+from hf_elmo.weight_marks import mark_weights
+
+if TYPE_CHECKING:
+    from hf_elmo.onnx import OrtElmoModel
+
+Backend: TypeAlias = Literal["auto", "torch", "onnx"]
+Quantization: TypeAlias = Literal["int8"] | None
+
+# For each model in memory: fingerprint of its weights and settings, and the model for ONNX Runtime.
+_MADE: "WeakKeyDictionary[nn.Module, tuple[Hashable, OrtElmoModel]]" = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def choose_backend(
+    model: ElmoBilm, backend: Backend = "auto", quantization: Quantization = None
+) -> ElmoBilm:
+    """Choose what computes a biLM in inference.
+
+    `"auto"` is ONNX Runtime for an unmodified float32 model on a CPU, and PyTorch for all else:
+    models in training mode, on a GPU, in another dtype, with adapters, hooks or parametrizations.
+
+    Args:
+        model: A biLM, of PyTorch or of ONNX Runtime already.
+        backend: `"auto"`, `"torch"` or `"onnx"`.
+        quantization: `"int8"`, which only ONNX Runtime computes, or None.
+
+    Returns:
+        `model` itself, or an `OrtElmoModel` of its current weights. It is kept for the next call
+        with the same weights.
+
+    Raises:
+        ValueError: If the backend is unknown or cannot compute this model.
+        ImportError: If onnxruntime is needed and not installed.
+    """
+    if backend not in ("auto", "torch", "onnx"):
+        raise ValueError(f"Expected backend auto, torch or onnx, got {backend!r}.")
+    if not isinstance(model, ElmoModel):
+        return model
+    problem = find_problem(model, quantization)
+    if quantization is None and (backend == "torch" or (backend == "auto" and problem)):
+        return model
+    if backend == "torch":
+        raise ValueError(
+            f"Expected quantization None with backend torch, got {quantization!r}. ONNX Runtime "
+            "computes in 8 bits: use backend auto or onnx."
+        )
+    if problem:
+        raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
+    return _make_once(model, quantization)
+
+
+def _make_once(model: ElmoModel, quantization: Quantization) -> "OrtElmoModel":
+    from hf_elmo.onnx import OrtElmoModel
+
+    config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
+    key = quantization, config, mark_weights(model.parameters())
+    with _LOCK:
+        made = _MADE.get(model)
+        if made is None or made[0] != key:
+            made = key, OrtElmoModel.from_model(model, quantization=quantization)
+            _MADE[model] = made
+    return made[1]

@@ -1,0 +1,372 @@
+"""The biLM run by ONNX Runtime, on a CPU, for inference."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import onnxruntime
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import AutoConfig
+
+from hf_elmo.bilm import ElmoBilm
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.loading import BILM_PREFIXES
+from hf_elmo.lstm import State
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_outputs import ElmoModelOutput
+from hf_elmo.word_cache import WordCache, WordIds, encode_distinct, encode_in_chunks
+
+from .graph import Array, BuiltModel, Direction, Quantization, make_direction, make_encoder
+
+WEIGHTS_FILE = "model.safetensors"
+FLOATING = ("F32", "F16", "BF16")  # safetensors' names of dtypes
+MAX_CHUNK_STEPS = 512  # rows of word vectors at a time: bounds the memory of the gates' sums
+
+
+# Sessions of a parent process. Their threads are gone after a fork: to delete them would wait for
+# these threads for ever.
+_ABANDONED: list[object] = []
+
+
+@dataclass
+class Sessions:
+    """Sessions of ONNX Runtime, and where they may be used.
+
+    Attributes:
+        process: Process id: after a fork, the child makes its own.
+        threads: Number of threads that they were made for.
+        encoder: From the ids of words to their vectors.
+        directions: From word vectors to layers, the forward direction first.
+        pool: A thread for each direction, or None.
+    """
+
+    process: int
+    threads: int
+    encoder: onnxruntime.InferenceSession
+    directions: list[onnxruntime.InferenceSession]
+    pool: ThreadPoolExecutor | None
+
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # `os` is gone at exit
+        if getpid() != self.process:
+            _ABANDONED.append((self.encoder, self.directions, self.pool))
+
+    def is_for(self, process: int, threads: int) -> bool:
+        """Return whether they can be used in a process, with a number of threads."""
+        return (self.process, self.threads) == (process, threads)
+
+
+class OrtElmoModel(ElmoBilm):
+    """A biLM for inference on a CPU by ONNX Runtime, called as `ElmoModel` is.
+
+    The weights do not change: make a new one when the model has learned. The number of threads is
+    that of `torch.get_num_threads()`. Threads may share it; a forked process makes its own
+    sessions, as does an unpickled copy.
+
+    Args:
+        config: Configuration of the biLM.
+        read_weights: Returns the weights by the names that they have in `ElmoModel`, on the CPU. It
+            is called again when other sessions are needed: after a fork, for other threads.
+        quantization: `"int8"` for products of the LSTMs in 8 bits: several times faster, mean
+            cosine to float32 above .999. One scale is used for all rows of a product, so that the
+            vectors of a sentence vary slightly with its batch. None for float32.
+
+    Raises:
+        ValueError: If the quantization is unknown, or a weight is not finite.
+    """
+
+    training = False
+    dtype = torch.float32
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        config: ElmoConfig,
+        read_weights: Callable[[], dict[str, Tensor]],
+        *,
+        quantization: Quantization = None,
+    ) -> None:
+        if quantization not in ("int8", "int7", None):
+            raise ValueError(f'Expected quantization "int8", "int7" or None, got {quantization!r}.')
+        for name, weight in read_weights().items():
+            if not torch.isfinite(weight).all():
+                raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
+        self.config: ElmoConfig = config
+        self.quantization: Quantization = quantization
+        self.word_cache = WordCache()
+        self._read_weights = read_weights
+        self._lock = threading.Lock()
+        self._sessions: Sessions | None = None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | PathLike[str],
+        *,
+        quantization: Quantization = None,
+        revision: str = "main",
+        **options: Any,
+    ) -> Self:
+        """Load a biLM from a folder or the Hub.
+
+        The weights of a folder are mapped from its `model.safetensors` while the sessions are made.
+        After that they are in memory once, in ONNX Runtime's layout.
+
+        Args:
+            name: Folder, or name on the Hugging Face Hub.
+            quantization: As for the class.
+            revision: Branch, tag or commit on the Hub.
+            **options: As of `ElmoModel.from_pretrained`.
+
+        Raises:
+            ValueError: As `ElmoModel.from_pretrained`.
+            OSError: If there is no such model.
+        """
+        found = None if options else _find_weights(Path(name))
+        if found is not None:
+            return cls(*found, quantization=quantization)
+        model = ElmoModel.from_pretrained(name, revision=revision, dtype=torch.float32, **options)
+        return cls.from_model(model, quantization=quantization)
+
+    @classmethod
+    def from_model(cls, model: ElmoModel, *, quantization: Quantization = None) -> Self:
+        """Make one of the current weights of a model in memory.
+
+        Raises:
+            ValueError: If the weights are not on the CPU, or are not those of an unmodified model.
+        """
+        weights = model.state_dict()
+        expected = _describe_weights(model.config)
+        found = {name: tuple(weight.shape) for name, weight in weights.items()}
+        if found != expected or model.device.type != "cpu":
+            raise ValueError(
+                "Expected an unmodified ElmoModel on the CPU, got one on "
+                f"{model.device} with other weights: "
+                f"{', '.join(sorted(found.keys() ^ expected.keys())) or 'misshapen ones'}. Merge "
+                "its adapters first, or use PyTorch."
+            )
+        return cls(model.config, partial(dict, weights), quantization=quantization)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the weights by the names that they have in `ElmoModel`."""
+        return self._read_weights()
+
+    def eval(self) -> Self:
+        """Return the model, which is always in evaluation mode."""
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ElmoModelOutput:
+        """Compute vectors, with the arguments and the output of `ElmoModel.forward`."""
+        with torch.no_grad():
+            return cast(ElmoModelOutput, self.forward(*args, **kwargs))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_sessions": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # nothing in it changes
+
+    def _get_sessions(self) -> Sessions:
+        """Return the sessions, made at the first call, after a fork, or for other threads."""
+        process, threads = os.getpid(), torch.get_num_threads()
+        sessions = self._sessions
+        if sessions is not None and sessions.is_for(process, threads):
+            return sessions
+        if sessions is not None and sessions.process != process:
+            self._lock = threading.Lock()  # a thread of the parent may have held it
+        with self._lock:
+            sessions = self._sessions
+            if sessions is None or not sessions.is_for(process, threads):
+                self._sessions = sessions = self._make_sessions(process, threads)
+            return sessions
+
+    def _make_sessions(self, process: int, threads: int) -> Sessions:
+        directions: list[Direction] = ["forward", "backward"]
+        directions = directions[: 2 if self.config.bidirectional else 1]
+        threads_each = max(1, threads // len(directions))
+        runs_both = len(directions) == 2 and threads > 1
+        return Sessions(
+            process,
+            threads,
+            _make_session(make_encoder(self.config, self._read_weights()), threads),
+            [
+                _make_session(
+                    make_direction(self.config, self._read_weights(), direction, self.quantization),
+                    threads_each,
+                )
+                for direction in directions
+            ],
+            ThreadPoolExecutor(2, "elmo-onnx") if runs_both else None,
+        )
+
+    def _encode(self, *batches: WordIds) -> list[Tensor]:
+        session = self._get_sessions().encoder
+
+        def encode(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+            ids = {"input_ids": input_ids, "word_input_ids": word_input_ids}
+            feeds = {name: x.int().numpy() for name, x in ids.items() if x is not None}
+            return torch.from_numpy(session.run(None, feeds)[0])
+
+        def encode_all(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+            return encode_in_chunks(encode, self.config, input_ids, word_input_ids)
+
+        return encode_distinct(encode_all, self.word_cache, (), batches)
+
+    def run_lstms(
+        self,
+        inputs: tuple[Tensor | None, Tensor | None],
+        batch_sizes: list[int],
+        states: tuple[State | None, State | None],
+        *,
+        reverse: bool = True,
+    ) -> list[tuple[list[Tensor], State]]:
+        """Run the LSTMs as `ElmoModel.run_lstms` does, always with `reverse`.
+
+        Raises:
+            ValueError: If `reverse` is False and there is a backward direction to run.
+        """
+        if not reverse and inputs[1] is not None:
+            raise ValueError("Expected reverse=True with ONNX Runtime. Use ElmoModel.")
+        sessions = self._get_sessions()
+        sizes = np.array(batch_sizes, dtype=np.int64)
+
+        def run(number: int) -> tuple[list[Tensor], State]:
+            x, state = cast(Tensor, inputs[number]), cast(State, states[number])
+            return _run_direction(sessions.directions[number], x, sizes, state, number == 1)
+
+        numbers = [number for number, x in enumerate(inputs) if x is not None]
+        if len(numbers) == 1 or sessions.pool is None:
+            return [run(number) for number in numbers]
+        return list(sessions.pool.map(run, numbers))
+
+
+def _run_direction(
+    session: onnxruntime.InferenceSession,
+    packed: Tensor,
+    sizes: Array,
+    state: State,
+    is_backward: bool,
+) -> tuple[list[Tensor], State]:
+    """Run one direction over packed steps, a bounded number at a time."""
+    x = packed.detach().float().numpy()
+    h, c = (part.detach().float().numpy().copy() for part in state)
+    num_layers = len(h)
+    outputs = np.empty((num_layers, *x.shape), np.float32)
+    starts = np.concatenate([[0], np.cumsum(sizes)])  # of each time step among the packed steps
+    chunks = _cut(sizes)
+    for first, last in reversed(chunks) if is_backward else chunks:
+        rows = sizes[first]
+        is_word = np.arange(rows) < sizes[first:last, None]  # (tokens, rows)
+        steps = slice(starts[first], starts[last])
+        padded = np.zeros((last - first, rows, x.shape[1]), np.float32)
+        padded[is_word] = x[steps]
+        feeds = {"x": padded, "is_word": is_word[..., None], "h": h[:, :rows], "c": c[:, :rows]}
+        *layers, h[:, :rows], c[:, :rows] = session.run(None, feeds)
+        for number, layer in enumerate(layers):
+            outputs[number, steps] = layer[is_word]
+    new_state = torch.from_numpy(h), torch.from_numpy(c)
+    return list(torch.from_numpy(outputs)), new_state
+
+
+def _cut(sizes: Sequence[int] | Array) -> list[tuple[int, int]]:
+    """Cut time steps into ranges of at most `MAX_CHUNK_STEPS` rows; drop steps without rows."""
+    chunks, first = [], 0
+    times = int(np.count_nonzero(sizes))
+    while first < times:
+        last = min(first + max(1, MAX_CHUNK_STEPS // int(sizes[first])), times)
+        chunks.append((first, last))
+        first = last
+    return chunks
+
+
+def _make_session(built: BuiltModel, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    values = map(onnxruntime.OrtValue.ortvalue_from_numpy, built.initializers.values())
+    options.add_external_initializers(list(built.initializers), list(values))
+    serialized = built.model.SerializeToString()
+    return onnxruntime.InferenceSession(serialized, options, ["CPUExecutionProvider"])
+
+
+def _describe_weights(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of each weight of a biLM."""
+    with torch.device("meta"):
+        return {name: tuple(w.shape) for name, w in ElmoModel(config).state_dict().items()}
+
+
+class WeightsFile:
+    """The weights of a biLM in a safetensors file that must not change.
+
+    Args:
+        file: The file.
+        names: Name in the file of each weight of the biLM.
+    """
+
+    def __init__(self, file: Path, names: dict[str, str]) -> None:
+        self.file = file.resolve()
+        self.names = names
+        self.stamp = self._read_stamp()
+
+    def _read_stamp(self) -> tuple[int, int]:
+        status = self.file.stat()
+        return status.st_size, status.st_mtime_ns
+
+    def __call__(self) -> dict[str, Tensor]:
+        """Map the weights into memory.
+
+        Raises:
+            ValueError: If the file has changed or is gone.
+        """
+        if not self.file.exists() or self._read_stamp() != self.stamp:
+            raise ValueError(
+                f"Expected the weights in {self.file} as they were when the model was loaded; the "
+                "file has changed or is gone. Load the model again."
+            )
+        with safe_open(self.file, framework="pt") as tensors:
+            return {name: tensors.get_tensor(there) for name, there in self.names.items()}
+
+
+def _find_weights(folder: Path) -> tuple[ElmoConfig, WeightsFile] | None:
+    """Find the weights of a folder.
+
+    Returns:
+        The configuration and the weights, or None for anything that is not one complete
+        safetensors file in a floating dtype: `ElmoModel.from_pretrained` loads or refuses it.
+    """
+    file, adapter = folder / WEIGHTS_FILE, folder / "adapter_config.json"
+    if not file.is_file() or adapter.exists():
+        return None
+    config = AutoConfig.from_pretrained(folder)
+    if not isinstance(config, ElmoConfig) or hasattr(config, "quantization_config"):
+        return None
+    expected = _describe_weights(config)
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            dtypes = {name: part.get_dtype() for name, part in slices.items()}
+    except SafetensorError:
+        return None
+    names = {name.removeprefix("elmo."): name for name in shapes}
+    found = {
+        name: shapes[there]
+        for name, there in names.items()
+        if name in expected or name.startswith(BILM_PREFIXES)
+    }
+    if found != expected or any(dtypes[names[name]] not in FLOATING for name in found):
+        return None
+    return config, WeightsFile(file, {name: names[name] for name in found})

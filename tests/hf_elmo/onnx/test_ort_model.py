@@ -1,0 +1,168 @@
+"""ONNX Runtime computes the same as PyTorch, or says why it cannot."""
+
+import copy
+import multiprocessing
+import pickle
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from random_bilms import draw_batch, draw_config, run
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.onnx import OrtElmoModel, ort_model
+
+TEXT = Path(__file__).parents[2] / "data" / "lighthouse.txt"
+TOLERANCE = {"rtol": 0, "atol": 1e-5}  # sums in another order, in float32
+MIN_COSINE = 0.9995  # of vectors in 8 bits to those in float32
+
+
+@pytest.fixture
+def inputs(tiny_config: ElmoConfig) -> dict[str, Tensor]:
+    tokenizer = ElmoTokenizer(max_characters_per_token=tiny_config.max_characters_per_token)
+    sentences = [["The", "bank", "raised"], ["A"], ["Two", "banks"]]
+    return dict(
+        tokenizer(sentences, is_split_into_words=True, padding=True, return_tensors="pt").items()
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_configuration_gives_what_pytorch_gives(seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    model = ElmoModel(draw_config(chance)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)  # so that clips are reached
+    other = OrtElmoModel.from_model(model)
+    batch, state = chance.randint(1, 5), None
+    for tokens in (chance.choice([0, 3, 20]), 60):
+        inputs = draw_batch(model.config, batch, tokens)
+        expected = run(model, inputs, state)
+        assert_close(run(other, inputs, state), expected, **TOLERANCE)
+        state = expected[-1]
+
+
+def test_sentences_without_words_and_empty_batches_are_computed(tiny_model: ElmoModel) -> None:
+    width = tiny_model.config.max_characters_per_token
+    other = OrtElmoModel.from_model(tiny_model)
+    for shape in ((0, 3, width), (2, 0, width), (2, 4, width)):
+        ids = {"input_ids": torch.zeros(shape, dtype=torch.long)}
+        assert_close(run(other, ids), run(tiny_model, ids), **TOLERANCE)
+
+
+def test_steps_in_small_chunks_give_the_same(
+    tiny_model: ElmoModel, inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run(tiny_model, inputs)
+    monkeypatch.setattr(ort_model, "MAX_CHUNK_STEPS", 2)
+    assert_close(run(OrtElmoModel.from_model(tiny_model), inputs), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int7"])
+def test_products_in_8_bits_are_near_float32_on_real_text(quantization: Any) -> None:
+    name = resolve_name(BUNDLED_NAME)
+    sentences = [line.split() for line in TEXT.read_text(encoding="utf-8").splitlines()[:32]]
+    inputs = ElmoTokenizer.from_pretrained(name)(
+        sentences, is_split_into_words=True, padding=True, return_tensors="pt"
+    )
+    mask = inputs["attention_mask"].bool()
+    exact, _, _, _ = run(OrtElmoModel.from_pretrained(name), inputs)
+    rounded, _, _, _ = run(OrtElmoModel.from_pretrained(name, quantization=quantization), inputs)
+    for one, other in zip(exact[1:], rounded[1:], strict=True):
+        assert not torch.equal(one, other)
+        assert F.cosine_similarity(one[mask], other[mask], dim=-1).mean() > MIN_COSINE
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_folder_is_loaded_in_float32_whatever_its_dtype(
+    tiny_model: ElmoModel, inputs: dict[str, Tensor], tmp_path: Path, dtype: torch.dtype
+) -> None:
+    tiny_model.to(dtype).save_pretrained(tmp_path)
+    expected = run(tiny_model.float(), inputs)
+    assert_close(run(OrtElmoModel.from_pretrained(tmp_path), inputs), expected, **TOLERANCE)
+
+
+def test_copies_and_unpickled_models_give_the_same(
+    tiny_model: ElmoModel, inputs: dict[str, Tensor]
+) -> None:
+    model = OrtElmoModel.from_model(tiny_model)
+    expected = run(model, inputs)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_close(run(other, inputs), expected, rtol=0, atol=0)
+
+
+def test_threads_share_a_model(tiny_model: ElmoModel, inputs: dict[str, Tensor]) -> None:
+    model = OrtElmoModel.from_model(tiny_model)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: run(model, inputs), range(16)))
+    assert_close(results, [run(model, inputs)] * 16, rtol=0, atol=0)
+
+
+def _send_sum(model: OrtElmoModel, inputs: dict[str, Tensor], connection: Any) -> None:
+    torch.set_num_threads(1)
+    connection.send(float(model(**inputs).elmo.sum()))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_makes_its_own_sessions(
+    tiny_model: ElmoModel, inputs: dict[str, Tensor]
+) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)  # so that the sessions have threads, which a fork leaves behind
+    model = OrtElmoModel.from_model(tiny_model)
+    expected = float(model(**inputs).elmo.sum())
+    torch.set_num_threads(threads)
+    here, there = multiprocessing.Pipe()
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_send_sum, args=(model, inputs, there))
+    process.start()
+    try:
+        assert here.poll(60)
+        assert here.recv() == pytest.approx(expected, abs=1e-4)
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_a_file_that_changed_is_not_read_again(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    model = OrtElmoModel.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"another")
+    with pytest.raises(ValueError, match=r"has changed or is gone. Load the model again"):
+        model.encode_boundaries()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_refused(tiny_model: ElmoModel, value: float) -> None:
+    with torch.no_grad():
+        tiny_model.forward_lstm.layers[1].bias[3] = value
+    with pytest.raises(ValueError, match=r"Expected finite weights, got .* forward_lstm.layers.1"):
+        OrtElmoModel.from_model(tiny_model)
+
+
+def test_a_missing_tensor_is_refused_as_pytorch_refuses_it(
+    tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    weights = tiny_model.state_dict()
+    del weights["forward_lstm.layers.0.bias"]
+    tiny_model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(ValueError, match=r"misses tensors: forward_lstm.layers.0.bias"):
+        OrtElmoModel.from_pretrained(tmp_path)
+
+
+def test_an_unknown_quantization_is_refused(tiny_model: ElmoModel) -> None:
+    with pytest.raises(ValueError, match=r"Expected quantization .* got 'int4'"):
+        OrtElmoModel.from_model(tiny_model, quantization="int4")  # type: ignore[arg-type]
+
+
+def test_models_on_other_devices_are_refused(tiny_model: ElmoModel) -> None:
+    with pytest.raises(ValueError, match="Expected an unmodified ElmoModel on the CPU"):
+        OrtElmoModel.from_model(tiny_model.to("meta"))

@@ -1,0 +1,40 @@
+"""What every engine of a biLM shares."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hf_elmo import ElmoConfig, ElmoModel
+from hf_elmo.bilm import ElmoBilm, spell_boundaries
+from hf_elmo.onnx import OrtElmoModel
+
+
+def test_boundaries_are_spelled_between_word_marks(tiny_config: ElmoConfig) -> None:
+    ids, word_ids = spell_boundaries(tiny_config)
+    assert ids is not None
+    assert ids[:, :4].tolist() == [[259, 257, 260, 261], [259, 258, 260, 261]]
+    assert word_ids is None
+
+
+@pytest.mark.parametrize("engine", [lambda model: model, OrtElmoModel.from_model])
+def test_a_state_of_another_batch_is_refused_by_every_engine(
+    tiny_model: ElmoModel, engine: type[ElmoBilm]
+) -> None:
+    ids = torch.ones(2, 3, tiny_model.config.max_characters_per_token, dtype=torch.long)
+    model = engine(tiny_model)
+    state = model(ids).state  # type: ignore[operator]  # both can be called
+    with pytest.raises(ValueError, match="Expected a state of 1 sentences, got 2"):
+        model(ids[:1], state=state)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("engine", [lambda model: model, OrtElmoModel.from_model])
+def test_a_state_continues_a_text_with_every_engine(
+    tiny_model: ElmoModel, engine: type[ElmoBilm]
+) -> None:
+    ids = torch.randint(1, 262, (2, 3, tiny_model.config.max_characters_per_token))
+    with torch.no_grad():
+        first = engine(tiny_model)(ids)  # type: ignore[operator]
+        continued = engine(tiny_model)(ids, state=first.state)  # type: ignore[operator]
+        expected = tiny_model(ids, state=tiny_model(ids).state)
+    assert not torch.equal(first.elmo, continued.elmo)
+    assert_close(continued.elmo, expected.elmo, rtol=0, atol=1e-5)
