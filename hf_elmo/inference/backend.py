@@ -6,15 +6,21 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
 from hf_elmo.bilm import ElmoBilm
+from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import find_problem
 from hf_elmo.weight_marks import mark_weights
 
 if TYPE_CHECKING:
     from hf_elmo.onnx import OrtElmoModel
+
+# Multiplications of a time step for each row: 2**19 of the bundled model, 2**23 of the original.
+# At 2**23, PyTorch is 5 to 25 % faster in float32 (docs/performance.md).
+LARGE_STEP = 2**21
 
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
@@ -31,6 +37,7 @@ def choose_backend(
 
     `"auto"` is ONNX Runtime for an unmodified float32 model on a CPU, and PyTorch for all else:
     models in training mode, on a GPU, in another dtype, with adapters, hooks or parametrizations.
+    It is PyTorch too for a large model in float32, whose products oneDNN computes faster.
 
     Args:
         model: A biLM, of PyTorch or of ONNX Runtime already.
@@ -50,7 +57,9 @@ def choose_backend(
     if not isinstance(model, ElmoModel):
         return model
     problem = find_problem(model, quantization)
-    if quantization is None and (backend == "torch" or (backend == "auto" and problem)):
+    if quantization is None and (
+        backend == "torch" or (backend == "auto" and (problem or _is_faster_in_torch(model)))
+    ):
         return model
     if backend == "torch":
         raise ValueError(
@@ -60,6 +69,12 @@ def choose_backend(
     if problem:
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
     return _make_once(model, quantization)
+
+
+def _is_faster_in_torch(model: ElmoModel) -> bool:
+    """Return whether products take most of the time, and oneDNN computes them."""
+    step = 4 * model.config.cell_size * model.config.projection_size
+    return step >= LARGE_STEP and can_pack(torch.float32, "cpu")
 
 
 def _make_once(model: ElmoModel, quantization: Quantization) -> "OrtElmoModel":
