@@ -14,8 +14,8 @@ import numpy as np
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.embedding import embed
 from hf_elmo.demo.explorer import Explorer, read_collection
+from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.noise import misspell
 
 FIGURES = Path(__file__).with_name("figures")

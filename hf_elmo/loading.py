@@ -1,12 +1,14 @@
 """What all ELMo models share: initial values, strict loading, saving."""
 
 import os
+import shutil
 import ssl
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import torch
 from huggingface_hub import constants, is_offline_mode
@@ -18,7 +20,6 @@ from transformers import PreTrainedModel
 from .configuration_elmo import ElmoConfig
 from .lstm import ElmoLstm
 from .model_card import make_model_card, push_with_card
-from .output_file import set_usual_mode
 
 NETWORK_SECONDS = 10  # to answer
 WEIGHTS = "model*.safetensors"  # one file, or shards
@@ -246,3 +247,13 @@ def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: boo
             f"The checkpoint {name!r} has misshapen tensors: {', '.join(wrong)}. Its weights do "
             "not fit its config.json. (ignore_mismatched_sizes=True draws a new head.)"
         )
+
+
+def set_usual_mode(path: Path) -> None:
+    """Give a file the mode of a new one, by umask; safetensors makes files for the owner alone."""
+    probe = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
+    try:
+        probe.touch()
+        shutil.copymode(probe, path)
+    finally:
+        probe.unlink(missing_ok=True)

@@ -194,7 +194,7 @@ class ElmoTask:
             TypeError: If a text is no doc.
             ValueError: If the model is of another task, or a doc has no words.
         """
-        from hf_elmo.tasks.readers import Pair
+        from hf_elmo.tasks.data.readers import Pair
 
         self._check_is("entailment")
         examples = [Pair(_read_words(one), _read_words(other), "") for one, other in pairs]

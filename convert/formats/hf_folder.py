@@ -25,9 +25,9 @@ from convert.layout import (
     WriteSettings,
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
+from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
 from hf_elmo.loading import BILM_PREFIXES
-from hf_elmo.safetensors_header import make_header
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"

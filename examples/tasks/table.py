@@ -25,7 +25,7 @@ from scipy.stats import bootstrap
 
 from hf_elmo.tasks import TASKS, load_task_model
 from hf_elmo.tasks.task import predict
-from hf_elmo.tasks.time_bound import read_seconds
+from hf_elmo.training.time_bound import read_seconds
 
 
 class Data(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
 from hf_elmo.language_model.scores import Direction, find_substitutes
 from hf_elmo.language_model.vocabulary import TargetVocabulary

@@ -9,8 +9,8 @@ import torch
 from onnx import ModelProto, TensorProto, helper
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.files.output_file import check_output_file, replace
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.output_file import check_output_file, replace
 
 from .graph import OPSET, Array, Graph, Quantization, declare, encode_words, run_direction
 from .support import find_problem

@@ -6,9 +6,9 @@ import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import BUNDLED_NAME
-from hf_elmo.corpus.embedding import embed
 from hf_elmo.demo.explorer import MAX_CHARACTERS, MAX_WORDS, Explorer, read_collection
 from hf_elmo.demo.page import EXAMPLES
+from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 
 COLLECTION = [

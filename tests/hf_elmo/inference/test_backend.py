@@ -9,8 +9,8 @@ from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.embedding import embed_layers
 from hf_elmo.inference.backend import choose_backend
+from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.onnx import OrtElmoModel
 
 SENTENCES = [["The", "bank"], ["A", "river", "bank", "."]]
