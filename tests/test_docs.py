@@ -155,7 +155,7 @@ def test_the_table_of_the_component_has_every_default() -> None:
     flat = {name: default for name, default in config.items() if name not in ("model", "mix")}
     flat |= {f"mix.{name}": default for name, default in config["mix"].items()}
     listed = find_settings("Settings")
-    assert listed.pop("model") == "`spacy_elmo.ElmoModel.v1`"
+    assert "ElmoModel.v1" in listed.pop("model")
     assert listed == {name: show(default) for name, default in flat.items()}
 
 

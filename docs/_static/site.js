@@ -1,4 +1,12 @@
-// Tables that are wider than the page get smaller type; those that still are wider are folded.
+// Tables that do not fit get smaller type; those that still do not fit are folded.
+const MAX_ROW_HEIGHT = 200; // in pixels: a taller row has columns that are too narrow to read
+
+function fits(table) {
+  const rows = [...table.tBodies[0].rows];
+  return table.scrollWidth <= table.parentElement.clientWidth + 1
+    && rows.every((row) => row.offsetHeight <= MAX_ROW_HEIGHT);
+}
+
 function fitTables() {
   for (const table of document.querySelectorAll(".content table.docutils")) {
     const names = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent.trim());
@@ -7,7 +15,7 @@ function fitTables() {
     }
     table.classList.remove("small", "folded");
     for (const look of ["small", "folded"]) {
-      if (table.scrollWidth > table.parentElement.clientWidth + 1) table.classList.add(look);
+      if (!fits(table)) table.classList.add(look);
     }
   }
 }
