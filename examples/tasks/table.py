@@ -85,7 +85,8 @@ SIDES = {"static": ["--elmo", "none"], "elmo": []}
 CONFIDENCE = 0.95
 HEADER = (
     "| task | metric | seeds | static | ELMo | relative error | 95 % of the difference | p "
-    "| paper: static | ELMo | relative error | parameters | CPU minutes: static | ELMo | memory |"
+    "| paper: static | paper: ELMo | paper: relative error | parameters | CPU minutes: static "
+    "| CPU minutes: ELMo | memory |"
 )
 DOCUMENT_START = "#begin document"
 
