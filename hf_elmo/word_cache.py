@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 import numpy as np
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from .configuration_elmo import ElmoConfig
-from .weight_marks import mark_weights
 
 WORDS_PER_CHUNK = 128  # words encoded at a time: bounds memory
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
@@ -28,7 +27,7 @@ Encoder = Callable[[Tensor | None, Tensor | None], Tensor]
 def encode_distinct(
     encoder: Encoder,
     cache: "WordCache | None",
-    state: Hashable,
+    state: object,
     batches: Sequence[WordIds],
 ) -> list[Tensor]:
     """Encode words, equal words once, cached words not at all.
@@ -36,7 +35,7 @@ def encode_distinct(
     Args:
         encoder: Computes the vectors of words.
         cache: Keeps the vectors; None = they are not cached.
-        state: Identifies the weights of the encoder; the cache is valid for this state only.
+        state: Marks of the encoder's weights; the cache is valid for this state only.
         batches: Words: character ids of shape `(words, characters)`, or None without characters;
             rows of the lexicon of shape `(words,)`, or None without a lexicon.
 
@@ -44,13 +43,6 @@ def encode_distinct(
         Word vectors of each batch, shape `(words, width)`, on the weights' device.
     """
     return [_encode_batch(encoder, cache, state, *batch) for batch in batches]
-
-
-def identify_weights(parameters: list[nn.Parameter]) -> Hashable:
-    """Identify the weights, and the dtype in which autocast computes with them."""
-    device = parameters[0].device.type
-    dtype = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-    return mark_weights(parameters), dtype
 
 
 def encode_in_chunks(
@@ -89,7 +81,7 @@ def encode_in_chunks(
 def _encode_batch(
     encoder: Encoder,
     cache: "WordCache | None",
-    state: Hashable,
+    state: object,
     input_ids: Tensor | None,
     word_input_ids: Tensor | None,
 ) -> Tensor:
@@ -135,8 +127,8 @@ def is_plain(module: nn.Module, classes: Collection[type[nn.Module]]) -> bool:
 class WordCache:
     """Keep the vectors of words; forget those used longest ago when there is no room.
 
-    A vector depends on a word and on weights alone: `fetch` is given something that tells the
-    weights' state, and forgets everything when that has changed.
+    A vector depends on a word, on weights and on settings alone: `fetch` is given marks of both,
+    and forgets everything when they have changed.
 
     Threads may share it. A forked process starts with an empty one, as does a copy or what is
     unpickled.
@@ -155,7 +147,7 @@ class WordCache:
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # rows of the table, oldest use first
         self._forget(None)
 
-    def _forget(self, weights: Hashable) -> None:
+    def _forget(self, weights: object) -> None:
         self._weights = weights
         self._slots.clear()
         self._table: Tensor | None = None
@@ -172,7 +164,7 @@ class WordCache:
             self._forget(None)
 
     def fetch(
-        self, keys: Sequence[bytes], weights: Hashable, compute: Callable[[list[bytes]], Tensor]
+        self, keys: Sequence[bytes], weights: object, compute: Callable[[list[bytes]], Tensor]
     ) -> Tensor:
         """Look words up; compute and keep those that are missing.
 

@@ -1,12 +1,8 @@
 """The choice between PyTorch and ONNX Runtime for the inference of a biLM."""
 
-import json
 import threading
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Literal, TypeAlias
-from weakref import WeakKeyDictionary
-
-from torch import nn
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.modeling_elmo import ElmoModel
@@ -19,9 +15,7 @@ if TYPE_CHECKING:
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
 
-# For each model in memory: fingerprint of its weights and settings, and the model for ONNX Runtime.
-_MADE: "WeakKeyDictionary[nn.Module, tuple[Hashable, OrtElmoModel]]" = WeakKeyDictionary()
-_LOCK = threading.Lock()
+_LOCK = threading.Lock()  # threads that share a model shall not each make sessions
 
 
 def choose_backend(
@@ -59,17 +53,9 @@ def choose_backend(
         )
     if problem:
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
-    return _make_once(model, quantization)
-
-
-def _make_once(model: ElmoModel, quantization: Quantization) -> "OrtElmoModel":
     from hf_elmo.onnx import OrtElmoModel
 
-    config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
-    key = quantization, config, mark_weights(model.parameters())
+    marks = mark_weights(model.config, model.parameters())
+    make = partial(OrtElmoModel.from_model, model, quantization=quantization)
     with _LOCK:
-        made = _MADE.get(model)
-        if made is None or made[0] != key:
-            made = key, OrtElmoModel.from_model(model, quantization=quantization)
-            _MADE[model] = made
-    return made[1]
+        return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))
