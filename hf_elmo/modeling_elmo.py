@@ -232,7 +232,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if marks is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
         cache = None if marks is None else self.word_cache
-        return encode_distinct(encoder, cache, marks, batches)
+        return encode_distinct(encoder, self.config, cache, marks, batches)
 
     @torch.compiler.disable
     def run_lstms(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ Encoder = Callable[[Tensor | None, Tensor | None], Tensor]
 
 def encode_distinct(
     encoder: Encoder,
+    config: ElmoConfig,
     cache: "WordCache | None",
     state: object,
     batches: Sequence[WordIds],
@@ -34,6 +36,7 @@ def encode_distinct(
 
     Args:
         encoder: Computes the vectors of words.
+        config: Its vocabulary sizes bound the ids.
         cache: Keeps the vectors; None = they are not cached.
         state: Marks of the encoder's weights; the cache is valid for this state only.
         batches: Words: character ids of shape `(words, characters)`, or None without characters;
@@ -41,8 +44,28 @@ def encode_distinct(
 
     Returns:
         Word vectors of each batch, shape `(words, width)`, on the weights' device.
+
+    Raises:
+        TypeError: If ids are not integers.
+        ValueError: If an id is not in its vocabulary.
     """
-    return [_encode_batch(encoder, cache, state, *batch) for batch in batches]
+    sizes = config.char_vocab_size, config.word_vocab_size
+    return [_encode_batch(encoder, sizes, cache, state, *batch) for batch in batches]
+
+
+def _read_ids(name: str, ids: Tensor | None, size: int) -> list[npt.NDArray[np.int32]]:
+    """Copy ids to the CPU, shape `(words, columns)`, and check them there; [] if there are none."""
+    if ids is None:
+        return []
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"Expected {name} of integers, got {ids.dtype}.")
+    values = ids.cpu().numpy()
+    if len(values) and not 0 <= values.min() <= values.max() < size:
+        raise ValueError(
+            f"Expected {name} from 0 to {size - 1}, got {values.min()} to {values.max()}. Call the "
+            "model's own tokenizer, loaded by the same name."
+        )
+    return [values.astype(np.int32).reshape(len(values), -1 if len(values) else 1)]
 
 
 def encode_in_chunks(
@@ -80,14 +103,15 @@ def encode_in_chunks(
 
 def _encode_batch(
     encoder: Encoder,
+    sizes: tuple[int, int],
     cache: "WordCache | None",
     state: object,
     input_ids: Tensor | None,
     word_input_ids: Tensor | None,
 ) -> Tensor:
-    columns = [word_input_ids[:, None]] if word_input_ids is not None else []
-    columns += [input_ids] if input_ids is not None else []
-    rows = torch.cat(columns, dim=1).to("cpu", torch.int32).contiguous().numpy()
+    columns = _read_ids("word_input_ids", word_input_ids, sizes[1])
+    columns += _read_ids("input_ids", input_ids, sizes[0])
+    rows = np.concatenate(columns, axis=1)
     if not len(rows):
         return encoder(input_ids, word_input_ids)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0].tolist()

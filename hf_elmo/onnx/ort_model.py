@@ -221,7 +221,7 @@ class OrtElmoModel(ElmoBilm):
         def encode_all(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
             return encode_in_chunks(encode, self.config, input_ids, word_input_ids)
 
-        return encode_distinct(encode_all, self.word_cache, (), batches)
+        return encode_distinct(encode_all, self.config, self.word_cache, (), batches)
 
     def run_lstms(
         self,
