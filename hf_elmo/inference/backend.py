@@ -1,13 +1,10 @@
 """The choice between PyTorch and ONNX Runtime for the inference of a biLM."""
 
-import json
 import threading
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import torch
-from torch import nn
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.lstm_products import can_pack
@@ -25,9 +22,7 @@ LARGE_STEP = 2**21
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
 
-# For each model in memory: fingerprint of its weights and settings, and the model for ONNX Runtime.
-_MADE: "WeakKeyDictionary[nn.Module, tuple[Hashable, OrtElmoModel]]" = WeakKeyDictionary()
-_LOCK = threading.Lock()
+_LOCK = threading.Lock()  # threads that share a model make its sessions once
 
 
 def choose_backend(
@@ -68,23 +63,15 @@ def choose_backend(
         )
     if problem:
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
-    return _make_once(model, quantization)
+    from hf_elmo.onnx import OrtElmoModel
+
+    marks = mark_weights(model.config, model.parameters())
+    make = partial(OrtElmoModel.from_model, model, quantization=quantization)
+    with _LOCK:
+        return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))
 
 
 def _is_faster_in_torch(model: ElmoModel) -> bool:
     """Return whether products take most of the time, and oneDNN computes them."""
     step = 4 * model.config.cell_size * model.config.projection_size
     return step >= LARGE_STEP and can_pack(torch.float32, "cpu")
-
-
-def _make_once(model: ElmoModel, quantization: Quantization) -> "OrtElmoModel":
-    from hf_elmo.onnx import OrtElmoModel
-
-    config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
-    key = quantization, config, mark_weights(model.parameters())
-    with _LOCK:
-        made = _MADE.get(model)
-        if made is None or made[0] != key:
-            made = key, OrtElmoModel.from_model(model, quantization=quantization)
-            _MADE[model] = made
-    return made[1]

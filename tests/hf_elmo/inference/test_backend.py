@@ -92,6 +92,7 @@ def write_in_place(model: ElmoModel) -> None:
 
 def write_through_data(model: ElmoModel) -> None:
     model.backward_lstm.layers[1].state_weight.data.mul_(2)
+    model.clear_caches()
 
 
 def change_the_configuration(model: ElmoModel) -> None:
