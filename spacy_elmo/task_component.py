@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # as in shim.py
 
     from hf_elmo.tasks.modeling import ElmoTaskModel
     from hf_elmo.tasks.task import Task
-    from hf_elmo.tasks.words import WordInputs
+    from hf_elmo.tasks.task_inputs import WordInputs
 
 PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
 
@@ -50,7 +50,7 @@ BILM_FIELDS = (
 class TaskModel(NamedTuple):
     """A task, its model, and what reads words for it."""
 
-    task: "Task"
+    task: "Task[Any, Any]"
     model: "ElmoTaskModel"
     inputs: "WordInputs"
 

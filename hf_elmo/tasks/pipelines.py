@@ -169,7 +169,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Read a text, or a pair of which the second may follow from the first."""
         words = read_text(given["text"]).words
-        if not self.elmo_task.has_texts:
+        if not self.elmo_task.has_several_sentences:
             return {"examples": (LabelledSentence(words, ""),)}
         if "text_pair" not in given:
             raise TypeError(f"Expected a dictionary with text and text_pair, got {given!r}.")

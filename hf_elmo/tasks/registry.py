@@ -9,23 +9,25 @@ from transformers.utils.hub import cached_file
 from hf_elmo.loading import HUB_OPTIONS, check_name
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .coref import COREF
-from .entailment import ENTAILMENT
+from .coref import CorefTask
+from .entailment import EntailmentTask
 from .modeling import ElmoTaskModel
-from .ner import NER
-from .sentiment import SENTIMENT
-from .squad import SQUAD
-from .srl import SRL
+from .ner import NerTask
+from .sentiment import SentimentTask
+from .squad import SquadTask
+from .srl import SrlTask
+from .static_vectors import STATIC_WORDS_NAME, read_static_words
 from .task import Task
-from .words import STATIC_WORDS_NAME, WordInputs, read_static_words
+from .task_inputs import WordInputs
 
 HINT = "A task's model is trained by: python -m hf_elmo train TASK."
-TASKS: dict[str, Task] = {
-    task.name: task for task in (SQUAD, ENTAILMENT, SRL, COREF, NER, SENTIMENT)
-}
+ALL: tuple[Task[Any, Any], ...] = (
+    *(SquadTask(), EntailmentTask(), SrlTask(), CorefTask(), NerTask(), SentimentTask()),
+)
+TASKS = {task.name: task for task in ALL}
 
 
-def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, WordInputs]:
+def load_task_model(name: str, **options: Any) -> tuple[Task[Any, Any], ElmoTaskModel, WordInputs]:
     """Load a trained task model and what reads words for it.
 
     Args:
@@ -51,7 +53,7 @@ def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, Wor
     return task, model, make_inputs(model, tokenizer, **hub)
 
 
-def find_task(config: PreTrainedConfig) -> Task:
+def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
     """Find the task of a configuration.
 
     Raises:

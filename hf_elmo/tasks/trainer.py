@@ -30,7 +30,7 @@ from hf_elmo.training.checkpoints import (
 
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
-from .words import WordInputs
+from .task_inputs import WordInputs
 
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
@@ -42,7 +42,9 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> TrainingArguments:
+def make_arguments(
+    task: Task[Any, Any], recipe: Recipe, output: Path, **options: Any
+) -> TrainingArguments:
     """Make Trainer's arguments for a recipe: a score and a checkpoint after each epoch.
 
     Args:
@@ -59,7 +61,7 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
         "per_device_eval_batch_size": recipe.batch_size,
         "num_train_epochs": recipe.num_epochs,
         "learning_rate": recipe.learning_rate,
-        "max_grad_norm": recipe.max_gradient_norm or 0.0,
+        "max_grad_norm": recipe.max_gradient_norm,
         **SCHEDULES[recipe.schedule],
         "weight_decay": 0.0,
         "eval_strategy": "epoch",
@@ -97,7 +99,7 @@ class TaskTrainer(CheckpointingTrainer):
 
     def __init__(
         self,
-        task: Task,
+        task: Task[Any, Any],
         model: ElmoTaskModel,
         args: TrainingArguments,
         *,

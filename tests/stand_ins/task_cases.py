@@ -14,7 +14,7 @@ from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, 
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
 from hf_elmo.tasks.squad import Question, split_words
 from hf_elmo.tasks.task import Task
-from hf_elmo.tasks.words import WordInputs
+from hf_elmo.tasks.task_inputs import WordInputs
 
 CAT = ["The", "old", "cat", "sat", "on", "it", "."]
 BANK = ["No", "bank", "!"]
