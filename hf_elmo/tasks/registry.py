@@ -1,7 +1,7 @@
 """All tasks by name, and the one of a saved model."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
@@ -27,7 +27,15 @@ ALL: tuple[Task[Any, Any], ...] = (
 TASKS = {task.name: task for task in ALL}
 
 
-def load_task_model(name: str, **options: Any) -> tuple[Task[Any, Any], ElmoTaskModel, WordInputs]:
+class TaskModel(NamedTuple):
+    """A task, its trained model, and the object that makes the model's inputs."""
+
+    task: Task[Any, Any]
+    model: ElmoTaskModel
+    inputs: WordInputs
+
+
+def load_task_model(name: str, **options: Any) -> TaskModel:
     """Load a trained task model and what reads words for it.
 
     Args:
@@ -50,7 +58,7 @@ def load_task_model(name: str, **options: Any) -> tuple[Task[Any, Any], ElmoTask
     task = find_task(config)
     model = task.model.from_pretrained(name, config=config, **options)
     tokenizer = ElmoTokenizer.from_pretrained(name, **hub)
-    return task, model, make_inputs(model, tokenizer, **hub)
+    return TaskModel(task, model, make_inputs(model, tokenizer, **hub))
 
 
 def find_task(config: PreTrainedConfig) -> Task[Any, Any]:

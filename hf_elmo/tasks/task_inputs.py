@@ -1,6 +1,7 @@
 """Inputs of a task model, made from words: ids, rows of static vectors, the biLM's layers."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Protocol
 
@@ -87,6 +88,12 @@ class WordInputs:
                 layers[:, row, : x.shape[1]] = x
             inputs["elmo_layers"] = layers.transpose(0, 1)
         return inputs
+
+    def with_layers(self, layers: LayerStore) -> "WordInputs":
+        """Return the same, but with the biLM's layers from elsewhere."""
+        other = copy(self)
+        other.layers = layers
+        return other
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Compute the layers of sentences ahead, so that the order of batches changes nothing."""
