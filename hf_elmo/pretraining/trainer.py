@@ -11,9 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import (
-    EarlyStoppingCallback,
     PreTrainedTokenizerBase,
     SchedulerType,
     TrainerCallback,
@@ -21,9 +19,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
@@ -36,9 +32,7 @@ from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.training.checkpoints import (
     POSITION_NAME,
     STATE_NAME,
-    TRAINED_NAME,
     CheckpointingTrainer,
-    find_last_checkpoint,
     list_files,
 )
 
@@ -94,71 +88,24 @@ class ElmoTrainer(CheckpointingTrainer):
         self._stream = stream
         self._heldout = heldout
         self._clock = TrainingClock(max_hours)
-        own: list[TrainerCallback] = [self._clock]
-        self._average: AveragedModel | None = None
-        if ema is not None:
-            self._average = AveragedModel(model.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
-            own.append(_Averaging(model.model, self._average))
         super().__init__(
-            model, args, eval_dataset=cast(Any, heldout), callbacks=[*own, *(callbacks or [])]
+            model,
+            args,
+            trained=model.model,
+            ema=ema,
+            eval_dataset=heldout,
+            callbacks=[self._clock, *(callbacks or [])],
         )
-        if self._average is not None:
-            self._average.to(self.args.device)
         self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
-
-    def train(  # type: ignore[override]  # no search for hyperparameters
-        self, resume_from_checkpoint: Path | str | bool | None = None
-    ) -> None:
-        """Train to the end.
-
-        Args:
-            resume_from_checkpoint: Go on from this checkpoint; True = from the last one that is
-                whole, or from the start if there is none.
-        """
-        if resume_from_checkpoint is True:
-            with self.args.main_process_first():
-                resume_from_checkpoint = find_last_checkpoint(
-                    Path(str(self.args.output_dir)), self.list_files
-                )
-        if not resume_from_checkpoint:
-            self._clock.elapsed = 0.0
-            super().train()
-        elif self._is_over(Path(resume_from_checkpoint)):  # Trainer would take one more step
-            best = Path(resume_from_checkpoint)
-            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-                best = best.with_name(Path(self.state.best_model_checkpoint).name)
-            self._load_from_checkpoint(str(best))
-        else:
-            super().train(str(resume_from_checkpoint))
 
     def list_files(self, checkpoint: Path) -> list[str]:
         """List the files that a checkpoint needs, for this number of processes."""
         return list_files(checkpoint, self.args.world_size)
 
-    def _is_over(self, checkpoint: Path) -> bool:
-        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        position = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))
-        self._restore_callbacks(position)
-        return (
-            self.state.global_step >= self.args.max_steps
-            or self._clock.fraction() >= 1
-            or any(
-                callback.early_stopping_patience_counter >= callback.early_stopping_patience
-                for callback in self._find_early_stopping()
-            )
-        )
-
-    def _restore_callbacks(self, position: dict[str, Any]) -> None:
-        self._clock.elapsed = position["seconds"]
-        for callback in self._find_early_stopping():
-            callback.early_stopping_patience_counter = position["evaluations_without_gain"]
-            # Trainer looks it up when it saves, even if the checkpoint is of a training without.
-            states = cast(dict[str, Any], self.state.stateful_callbacks)
-            states.setdefault(type(callback).__name__, callback.state())
-
-    def _find_early_stopping(self) -> list[EarlyStoppingCallback]:
-        callbacks = self.callback_handler.callbacks
-        return [callback for callback in callbacks if isinstance(callback, EarlyStoppingCallback)]
+    def restore_position(self, checkpoint: Path) -> bool:
+        """Restore the time of training; return whether steps or time are used up."""
+        self._clock.elapsed = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))["seconds"]
+        return self.state.global_step >= self.args.max_steps or self._clock.fraction() >= 1
 
     def get_train_dataloader(self) -> Any:
         """Return the windows; they have no length, since the text is read again and again."""
@@ -248,7 +195,7 @@ class ElmoTrainer(CheckpointingTrainer):
     @property
     def language_model(self) -> ElmoForPreTraining:
         """The biLM and softmax that are evaluated and saved: their average, if there is one."""
-        return self.model.model if self._average is None else cast(Any, self._average.module)
+        return cast(ElmoForPreTraining, self.kept_model)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
@@ -263,14 +210,10 @@ class ElmoTrainer(CheckpointingTrainer):
         parts = [part.contiguous() for pair in directions for part in pair]
         tensors = dict(zip(STATE_PARTS[: len(parts)], parts, strict=True))
         save_tensors(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
-        if rank == 0 and self._average is not None:
-            save_tensors(self.model.model.state_dict(), Path(output_dir) / TRAINED_NAME)
         if rank == 0:
-            counters = [x.early_stopping_patience_counter for x in self._find_early_stopping()]
             position = self._stream.state_dict() | {
                 "num_windows": self.model.num_windows,
                 "seconds": self._clock.now(),
-                "evaluations_without_gain": max(counters, default=0),
                 "is_averaged": self._average is not None,
                 "num_processes": self.args.world_size,
             }
@@ -288,21 +231,9 @@ class ElmoTrainer(CheckpointingTrainer):
             position = json.loads((Path(checkpoint) / POSITION_NAME).read_text("utf-8"))
             self.model.num_windows = position["num_windows"]
             self._stream.load_state_dict(position)
-            self._restore_callbacks(position)
+            self._clock.elapsed = position["seconds"]
+            self.restore_early_stopping()
         super()._load_rng_state(checkpoint)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        folder = Path(resume_from_checkpoint)
-        weights = load_file(folder / SAFE_WEIGHTS_NAME)
-        trained = folder / TRAINED_NAME
-        self.model.model.load_state_dict(load_file(trained) if trained.exists() else weights)
-        if self._average is not None:
-            self._average.module.load_state_dict(weights)
-            # Only whether it is 0 matters: then the next step begins the average.
-            self._average.n_averaged.fill_(int(trained.exists()))
-
-    def _load_best_model(self) -> None:
-        self._load_from_checkpoint(str(self.state.best_model_checkpoint))
 
 
 def _in_order(tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
@@ -317,16 +248,6 @@ class _Batches:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return map(self._collator, self._stream)
-
-
-class _Averaging(TrainerCallback):
-    """Update the average of the weights after each step."""
-
-    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
-        self._model, self._average = model, average
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self._average.update_parameters(self._model)
 
 
 class TrainingClock(TrainerCallback):
@@ -360,6 +281,8 @@ class TrainingClock(TrainerCallback):
     def on_train_begin(  # noqa: D102
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        if not state.global_step:  # a new run
+            self.elapsed = 0.0
         self._start = time.monotonic() - self.elapsed
         self.lap(state.global_step)
 
