@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from transformers import initialization
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from hf_elmo.modeling_heads import pool_words
 from hf_elmo.tasks.data.readers import Pair, read_pairs
 from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
 from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.pooling import pool_max, pool_mean
 from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
@@ -91,7 +91,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         compared = torch.cat([h, attended, h - attended, h * attended], dim=-1)
         v = self.word_dropout(self.comparison(compared).relu())
         v = run_sentences(self.composition, v, words.mask)
-        pooled = torch.cat([pool_mean(v, words.mask), pool_max(v, words.mask)], dim=1)
+        pooled = torch.cat([pool_words(v, words.mask, name) for name in ("mean", "max")], dim=1)
         pooled = self.dropout(pooled.unflatten(0, (-1, 2)).flatten(1))
         logits = self.classifier(self.dropout(self.pooled(pooled).relu()))
         loss = None if labels is None else F.cross_entropy(logits, labels) + self.penalty()

@@ -9,10 +9,10 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from hf_elmo.modeling_heads import pool_words
 from hf_elmo.tasks.data.readers import LabelledSentence, read_trees
 from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
 from hf_elmo.tasks.layers.maxout import Maxout
-from hf_elmo.tasks.layers.pooling import pool_max, pool_mean
 from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
@@ -103,7 +103,13 @@ class ElmoForSentiment(ElmoTextClassifier):
         shares = masked_softmax(self.pooling_linear(h).squeeze(2), mask)
         learned = (shares[:, None, :] @ h).squeeze(1)
         return torch.cat(
-            [pool_max(h, mask), -pool_max(-h, mask), pool_mean(h, mask), learned], dim=1
+            [
+                pool_words(h, mask, "max"),
+                -pool_words(-h, mask, "max"),
+                pool_words(h, mask, "mean"),
+                learned,
+            ],
+            dim=1,
         )
 
 
