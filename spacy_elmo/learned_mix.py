@@ -17,10 +17,10 @@ LayerNorm: TypeAlias = Literal["none", "sentence"]
 
 
 class LearnedMix(NamedTuple):
-    """What a component has learned of the layers (Peters et al. 2018, eq. 1).
+    """A learned mix (Peters et al. 2018, eq. 1).
 
     Attributes:
-        shares: Of each layer in the sum, the word vectors first: `softmax(w)`.
+        shares: Weight of each layer in the sum, the word vectors first: `softmax(w)`.
         gamma: Factor of the sum.
     """
 
@@ -28,45 +28,24 @@ class LearnedMix(NamedTuple):
     gamma: float
 
 
-def make_mix(
-    name: str,
-    layer_norm: LayerNorm,
-    dropout: float,
-    l2: float,
-    train_gamma: bool,
-    learn_rate_scale: float,
-) -> ThincModel:
-    """Make a mix without a biLM: it has a `link` to one, or a layer that is one.
+def make_mix(name: str, *, dropout: float, **settings: Any) -> ThincModel:
+    """Make a mix without a biLM: add a `link` to one, or a layer that is one.
 
     Args:
-        name: Of the thinc model.
-        layer_norm: As for `make_elmo_listener`, like the rest.
-        dropout: Likewise.
-        l2: Likewise.
-        train_gamma: Likewise.
-        learn_rate_scale: Likewise.
+        name: Name of the thinc model.
+        dropout: As for `make_elmo_listener`.
+        **settings: `layer_norm`, `l2`, `train_gamma` and `learn_rate_scale`, likewise.
     """
     if not 0 <= dropout < 1:
         raise ValueError(f"Expected dropout from 0 to below 1, got {dropout}.")
-    return Model(
-        name,
-        forward,
-        init=init,
-        dims={"nO": None},
-        params={"mix": None, "gamma": None},
-        attrs={
-            "position": "input",
-            "layer_norm": layer_norm,
-            "mix_dropout": dropout,  # spaCy sets whatever is called dropout_rate
-            "l2": l2,
-            "train_gamma": train_gamma,
-            "learn_rate_scale": learn_rate_scale,
-        },
-    )
+    # spaCy sets every attribute that is called dropout_rate.
+    attrs = {"position": "input", "mix_dropout": dropout, **settings}
+    params: dict[str, Any] = {"mix": None, "gamma": None}
+    return Model(name, forward, init=init, dims={"nO": None}, params=params, attrs=attrs)
 
 
 def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803 (thinc's names)
-    """Begin with the mean of the layers.
+    """Set the mix to the mean of the layers.
 
     Raises:
         ValueError: If there is no `elmo` component, or it has another width.
@@ -86,7 +65,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
 
 
 def get_mix(model: ThincModel) -> LearnedMix:
-    """Return what a listener has learned so far.
+    """Return the mix of a listener.
 
     The parameters are distances from the mean of the layers and from a gamma of 1, so that they
     begin at zero and decay towards it; divided by `learn_rate_scale`, so that they learn faster.
