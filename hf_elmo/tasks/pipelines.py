@@ -5,12 +5,13 @@ from typing import Any, NamedTuple, cast
 
 from transformers import Pipeline
 
+from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 
 from .modeling import ElmoTaskModel
 from .registry import find_task, make_inputs
-from .squad import Question, split_words
+from .squad import Question
 from .task import predict
 
 
@@ -44,7 +45,7 @@ def read_text(value: Any) -> Text:
         TypeError: If it is neither.
     """
     if isinstance(value, str):
-        return Text(value, *split_words(value))
+        return Text(value, *split_text(value))
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise TypeError(f"Expected a text or a list of words, got {value!r}.")
     words, offsets, place = list(value), [], 0

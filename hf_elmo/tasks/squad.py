@@ -5,20 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import regex
 import torch
 import torch.nn.functional as F
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
+from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.readers import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
 from hf_elmo.tasks.layers.dropout import VariationalDropout
 from hf_elmo.tasks.layers.recurrent import run_sentences
 from hf_elmo.tasks.layers.spans import find_best_spans
-from hf_elmo.tokenization_elmo import WORD_PATTERN
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs, Words
@@ -187,12 +186,6 @@ class Question(NamedTuple):
         return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
 
 
-def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Split a text as ELMo's tokenizer does: words, and where they begin and end."""
-    offsets = [match.span() for match in regex.finditer(WORD_PATTERN, text)]
-    return [text[start:end] for start, end in offsets], offsets
-
-
 def read_questions(
     path: Path, *, needs: Literal["nothing", "answers", "place"] = "answers"
 ) -> list[Question]:
@@ -220,7 +213,7 @@ def read_questions(
     try:
         for article in data["data"]:
             for paragraph in article["paragraphs"]:
-                words, offsets = split_words(paragraph["context"])
+                words, offsets = split_text(paragraph["context"])
                 if not words and paragraph["qas"]:
                     raise ValueError(
                         f"{path}, question {paragraph['qas'][0]['id']}: expected a paragraph with "
@@ -267,7 +260,7 @@ def _read_question(
         inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
         if span is None and inside and not answer.get("ambiguous", False):
             span = inside[0], inside[-1]
-    question, _ = split_words(asked["question"])
+    question, _ = split_text(asked["question"])
     if not question:
         raise ValueError(
             f"{path}, question {asked['id']}: expected a question with words, found "
