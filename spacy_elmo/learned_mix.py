@@ -114,7 +114,8 @@ def forward(
         gradient = xp2torch(xp.concatenate(gradients) * mask, device=device).to(vectors.dtype)
         inputs = [mix, gamma] if send is None else [mix, gamma, layers]
         grads = torch.autograd.grad(vectors, inputs, gradient, retain_graph=True)
-        d_mix, d_gamma, *d_layers = (cast(Any, torch2xp(x)) for x in grads)
+        results: list[Any] = [torch2xp(x) for x in grads]
+        d_mix, d_gamma, *d_layers = results
         model.inc_grad("mix", d_mix + 2 * model.attrs["l2"] * scale**2 * model.get_param("mix"))
         if model.attrs["train_gamma"]:
             model.inc_grad("gamma", d_gamma)

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -47,7 +47,7 @@ SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
 }
 
 
-class ElmoTrainer(CheckpointingTrainer):
+class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     """Train a biLM on windows over a stream of text.
 
     The LSTMs' state runs on from window to window. A checkpoint holds, beside the usual, that state
@@ -136,7 +136,8 @@ class ElmoTrainer(CheckpointingTrainer):
                 done = max(step / num_training_steps, self._clock.fraction())
                 return min(1.0, rise) * shape(min(1.0, done))
 
-            self.lr_scheduler = LambdaLR(cast(Any, optimizer or self.optimizer), factor)
+            chosen: Any = optimizer or self.optimizer
+            self.lr_scheduler = LambdaLR(chosen, factor)
             self._created_lr_scheduler = True
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
@@ -157,7 +158,7 @@ class ElmoTrainer(CheckpointingTrainer):
         """
         if self._heldout is None:
             raise ValueError("Expected a held-out text to evaluate on, got None.")
-        model = self.language_model
+        model = self.kept_model
         model.train(False)
         start = time.monotonic()
         perplexity = evaluate_stream(
@@ -176,11 +177,7 @@ class ElmoTrainer(CheckpointingTrainer):
         }
         if perplexity.backward is not None:
             metrics["eval_backward_perplexity"] = perplexity.backward
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
+        return self.report(metrics)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log with the training perplexity, that of the sampled softmax, and the speed."""
@@ -192,14 +189,9 @@ class ElmoTrainer(CheckpointingTrainer):
             logs["words_per_second"] = steps * words / seconds
         super().log(logs, start_time)
 
-    @property
-    def language_model(self) -> ElmoForPreTraining:
-        """The biLM and softmax that are evaluated and saved: their average, if there is one."""
-        return cast(ElmoForPreTraining, self.kept_model)
-
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        self.language_model.save_pretrained(folder)
+        self.kept_model.save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
         self._vocabulary.save(folder)
 
@@ -224,7 +216,8 @@ class ElmoTrainer(CheckpointingTrainer):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             path = Path(checkpoint) / STATE_NAME.format(rank=self.args.process_index)
-            parts = [part.to(self.args.device) for _, part in _in_order(load_file(path))]
+            tensors = load_file(path)
+            parts = [tensors[x].to(self.args.device) for x in STATE_PARTS if x in tensors]
             self.model.state = ElmoState(
                 (parts[0], parts[1]), (parts[2], parts[3]) if len(parts) == 4 else None
             )
@@ -234,10 +227,6 @@ class ElmoTrainer(CheckpointingTrainer):
             self._clock.elapsed = position["seconds"]
             self.restore_early_stopping()
         super()._load_rng_state(checkpoint)
-
-
-def _in_order(tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
-    return sorted(tensors.items(), key=lambda item: STATE_PARTS.index(item[0]))
 
 
 class _Batches:

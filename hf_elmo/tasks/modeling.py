@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -239,4 +239,4 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 def load_bilm(model: ElmoTaskModel, bilm: ElmoPreTrainedModel) -> None:
     """Copy the weights of a biLM into a task model that has one of the same configuration."""
     if model.config.num_mixes:
-        model.elmo.load_state_dict(cast(ElmoModel, bilm.base_model).state_dict())
+        model.elmo.load_state_dict(bilm.base_model.state_dict())

@@ -68,9 +68,10 @@ class ElmoTaskPipeline(Pipeline):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        model = cast(ElmoTaskModel, self.model).train(False)
-        self.elmo_task = find_task(model.config)
-        self.inputs = make_inputs(model, cast(Any, self.tokenizer))
+        self.task_model = cast(ElmoTaskModel, self.model).train(False)
+        self.elmo_task = find_task(self.task_model.config)
+        tokenizer: Any = self.tokenizer
+        self.inputs = make_inputs(self.task_model, tokenizer)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Save the model and all that reads words for it."""
@@ -104,7 +105,7 @@ class ElmoTaskPipeline(Pipeline):
         found = iter(
             predict(
                 self.elmo_task,
-                cast(ElmoTaskModel, self.model),
+                self.task_model,
                 self.inputs,
                 [example for group in groups for example in group],
                 find=getattr(self.model, self.finds),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +76,7 @@ def make_arguments(
     return TrainingArguments(output_dir=str(output), **{**arguments, **options})
 
 
-class TaskTrainer(CheckpointingTrainer):
+class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
     """Train a task model; the best by the task's metric is kept.
 
     Args:
@@ -149,21 +149,16 @@ class TaskTrainer(CheckpointingTrainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Score the model on the examples to choose by; every process scores all of them."""
-        model = cast(ElmoTaskModel, self.kept_model)
+        model = self.kept_model
         size = self.args.per_device_eval_batch_size
         found = predict(self._task, model, self._inputs, self._dev, batch_size=size)
         model.config.scores = self._task.score(self._dev, found)
-        metrics = {f"eval_{name}": score for name, score in model.config.scores.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
+        return self.report({f"eval_{name}": x for name, x in model.config.scores.items()})
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         (folder / CARD_FILE).unlink(missing_ok=True)  # it lists old scores
-        cast(ElmoTaskModel, self.kept_model).save_pretrained(folder)
+        self.kept_model.save_pretrained(folder)
         self._inputs.save(folder)
 
 

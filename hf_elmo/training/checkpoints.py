@@ -4,7 +4,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from safetensors.torch import load_file
 from torch import nn
@@ -28,8 +28,10 @@ STATE_NAME = "bilm_state_{rank}.safetensors"
 TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
 FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
 
+Trained = TypeVar("Trained", bound=nn.Module)
 
-class CheckpointingTrainer(Trainer):
+
+class CheckpointingTrainer(Trainer, Generic[Trained]):
     """Trainer whose runs resume exactly, with an optional average of the weights.
 
     A checkpoint is written completely, and the run's own checkpoints alone are deleted. Trainer
@@ -50,13 +52,14 @@ class CheckpointingTrainer(Trainer):
         model: Any,
         args: TrainingArguments,
         *,
-        trained: nn.Module,
+        trained: Trained,
         ema: float | None,
         **options: Any,
     ) -> None:
         self._num_kept, args.save_total_limit = args.save_total_limit, None
         super().__init__(model, args, **options)
-        self._trained, self._average = trained, None
+        self._trained = trained
+        self._average: AveragedModel | None = None
         self.add_callback(_CheckPlaces())
         if ema is not None:
             self._average = AveragedModel(trained, multi_avg_fn=get_ema_multi_avg_fn(ema))
@@ -72,9 +75,10 @@ class CheckpointingTrainer(Trainer):
         raise NotImplementedError
 
     @property
-    def kept_model(self) -> nn.Module:
+    def kept_model(self) -> Trained:
         """The model that is evaluated and saved: the average, if there is one."""
-        return self._trained if self._average is None else self._average.module
+        average = self._average
+        return self._trained if average is None else cast(Trained, average.module)
 
     def train(  # type: ignore[override]  # no search for hyperparameters
         self, resume_from_checkpoint: Path | str | bool | None = None
@@ -106,7 +110,7 @@ class CheckpointingTrainer(Trainer):
 
     def restore_early_stopping(self) -> bool:
         """Restore how many evaluations brought no gain; return whether that ends the run."""
-        states = cast(dict[str, Any], self.state.stateful_callbacks)
+        states: Any = self.state.stateful_callbacks
         ends = False
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback):
@@ -116,6 +120,14 @@ class CheckpointingTrainer(Trainer):
                 callback.early_stopping_patience_counter = counter
                 ends |= counter >= callback.early_stopping_patience
         return ends
+
+    def report(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Log metrics of an evaluation and pass them to the callbacks; return them."""
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         folder = Path(resume_from_checkpoint)
