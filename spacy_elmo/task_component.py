@@ -1,6 +1,7 @@
 """The `elmo_task` component: one of the six task models of `hf_elmo.tasks` on docs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # as in shim.py
     from torch import Tensor
 
     from hf_elmo.tasks.registry import TaskModel
-    from hf_elmo.tasks.task_inputs import WordInputs
+    from hf_elmo.tasks.task_inputs import Compute, WordInputs
 
 PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
 # What a biLM computes, beside its weights and what their shapes tell.
@@ -240,7 +241,7 @@ class ElmoTask:
             for rows in segments:
                 words = tuple(list_words(doc, rows))
                 held[words] = torch.as_tensor(layers[:, rows], device=model.device)
-        return inputs.with_layers(HeldSentences(held))
+        return inputs.with_layers(partial(_fetch_held, held))
 
     def _is_same(self, source: LayerSource) -> bool:
         """Whether the biLM of an `elmo` component computes the same as the model's."""
@@ -296,23 +297,15 @@ class ElmoTask:
         register_roles()
 
 
-class HeldSentences:
-    """Layers of the sentences of an `elmo` component; those of other sentences are computed."""
-
-    def __init__(self, layers: dict[tuple[str, ...], "Tensor"]) -> None:
-        self._layers = layers
-
-    def fetch(
-        self,
-        sentences: Sequence[Sequence[str]],
-        compute: Callable[[list[Sequence[str]]], Iterator["Tensor"]],
-    ) -> Iterator["Tensor"]:
-        """Return the layers of sentences, one by one."""
-        missing = [words for words in sentences if tuple(words) not in self._layers]
-        computed = iter(compute(missing)) if missing else iter(())
-        for words in sentences:
-            held = self._layers.get(tuple(words))
-            yield next(computed) if held is None else held
+def _fetch_held(
+    held: dict[tuple[str, ...], "Tensor"], sentences: Sequence[Sequence[str]], compute: "Compute"
+) -> Iterator["Tensor"]:
+    """Return the layers of sentences, computing those that are not held."""
+    missing = [words for words in sentences if tuple(words) not in held]
+    computed = iter(compute(missing)) if missing else iter(())
+    for words in sentences:
+        layers = held.get(tuple(words))
+        yield next(computed) if layers is None else layers
 
 
 def _load_model(name: str) -> "TaskModel":

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,37 +12,30 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.inference.embedding import embed_layers
+from hf_elmo.inference.layer_cache import LayerCache
 
 from .modeling import ElmoTaskModel
 from .static_vectors import write_static_words
 
-SENTENCES_PER_FILL = 1000  # of which the layers are held beside the cache
+SENTENCES_PER_FILL = 1000  # their layers are in memory in addition to the cache
 
-
-class LayerStore(Protocol):
-    """Where layers of sentences come from, such as a `LayerCache`."""
-
-    def fetch(
-        self,
-        sentences: Sequence[Sequence[str]],
-        compute: Callable[[list[Sequence[str]]], Iterator[Tensor]],
-    ) -> Iterator[Tensor]:
-        """Return the layers of sentences, computing those that are not there."""
+Compute: TypeAlias = Callable[[list[Sequence[str]]], Iterator[Tensor]]
+# Returns the layers of sentences, and calls the function for those that it does not have.
+FetchLayers: TypeAlias = Callable[[Sequence[Sequence[str]], Compute], Iterator[Tensor]]
 
 
 class WordInputs:
-    """Make what a task model reads of sentences.
+    """Make the inputs of a task model from words.
 
     Args:
-        model: The model; of its biLM layers are computed, if there is a cache.
-        tokenizer: The biLM's.
+        model: The model; its biLM computes layers, if there is a cache.
+        tokenizer: Tokenizer of the biLM.
         static_words: The words of the model's static vectors, from row 1 on.
         cache: Keeps layers of a frozen biLM, so that an epoch costs what the task model costs;
             None = the model runs its biLM.
 
     Attributes:
-        tokenizer: The biLM's.
-        layers: Where layers come from: the cache, or None.
+        tokenizer: Tokenizer of the biLM.
     """
 
     def __init__(
@@ -51,15 +44,15 @@ class WordInputs:
         tokenizer: PreTrainedTokenizerBase,
         *,
         static_words: Sequence[str] = (),
-        cache: LayerStore | None = None,
+        cache: LayerCache | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
+        self._fetch: FetchLayers | None = None
+        if cache is not None and model.config.num_mixes and model.is_bilm_frozen:
+            self._fetch = cache.fetch
         self._words = list(static_words)
         self._rows = {word: row for row, word in enumerate(static_words, start=1)}
-        self.layers: LayerStore | None = (
-            cache if model.config.num_mixes and model.is_bilm_frozen else None
-        )
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:
         """Turn the words of several sentences into tensors.
@@ -77,10 +70,10 @@ class WordInputs:
         if config.static_size:
             rows = [torch.tensor([self._find_row(w) for w in words]).long() for words in sentences]
             inputs["static_ids"] = pad_sequence(rows, batch_first=True)
-        if config.char_size or (config.num_mixes and self.layers is None):
+        if config.char_size or (config.num_mixes and self._fetch is None):
             inputs |= self._tokenize(sentences)
-        if self.layers is not None:
-            found = list(self.layers.fetch(sentences, self._compute))
+        if self._fetch is not None:
+            found = list(self._fetch(sentences, self._compute))
             count, _, width = found[0].shape
             # Layer by layer in memory, as they are mixed.
             layers = found[0].new_zeros(count, *mask.shape, width)
@@ -89,20 +82,20 @@ class WordInputs:
             inputs["elmo_layers"] = layers.transpose(0, 1)
         return inputs
 
-    def with_layers(self, layers: LayerStore) -> "WordInputs":
-        """Return the same, but with the biLM's layers from elsewhere."""
+    def with_layers(self, fetch: FetchLayers) -> "WordInputs":
+        """Return inputs that take the biLM's layers from a function."""
         other = copy(self)
-        other.layers = layers
+        other._fetch = fetch
         return other
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Compute the layers of sentences ahead, so that the order of batches changes nothing."""
-        if self.layers is None:
+        if self._fetch is None:
             return
         with tqdm(total=len(sentences), desc="biLM", unit="sentence", disable=None) as bar:
             for start in range(0, len(sentences), SENTENCES_PER_FILL):
                 chunk = sentences[start : start + SENTENCES_PER_FILL]
-                for _ in self.layers.fetch(chunk, self._compute):
+                for _ in self._fetch(chunk, self._compute):
                     bar.update()
 
     def _tokenize(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:
