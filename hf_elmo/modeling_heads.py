@@ -68,7 +68,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             attention_mask: As for `ElmoModel`.
             word_input_ids: As for `ElmoModel`.
             labels: Rows of the words in the target vocabulary, shape `(batch, tokens)`; -100 = not
-                to be predicted. What stands at padding is not read, and the boundaries are added.
+                to be predicted. Values at padding are ignored, and the boundaries are added.
             state: As for `ElmoModel`.
             output_hidden_states: As for `ElmoModel`.
             **kwargs: Ignored; transformers passes some along.
@@ -110,7 +110,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
 
 def _find_boundaries(framed: Tensor) -> tuple[Tensor, Tensor]:
-    """Mark where `<S>` and `</S>` stand among framed words, each of shape `(batch, tokens + 2)`."""
+    """Mark the positions of `<S>` and of `</S>`, each of shape `(batch, tokens + 2)`."""
     columns = torch.arange(framed.shape[1], device=framed.device)
     starts = framed.int().argmax(dim=1, keepdim=True)  # the first of the ones
     ends = framed.shape[1] - 1 - framed.flip(1).int().argmax(dim=1, keepdim=True)
@@ -153,8 +153,8 @@ def run_for_layers(
 ) -> tuple[tuple[Tensor, ...], ElmoModelOutput]:
     """Run a biLM for all of its layers, without a graph if none of its weights is trained.
 
-    Heads do this, and mix what comes, in two steps: to accelerate, a biLM that is given to another
-    module is data, to be moved to that module's device.
+    Heads call this and then mix the layers. These are two steps because accelerate moves a biLM
+    that is an argument of another module to that module's device.
 
     Args:
         elmo: The biLM.
@@ -183,9 +183,9 @@ def run_for_layers(
 
 
 class ElmoFeatures(nn.Module):
-    """What a task reads of a biLM: mixes of its layers (Peters et al. 2018, 3.2 and 3.3).
+    """Mixes of a biLM's layers for a task (Peters et al. 2018, 3.2 and 3.3).
 
-    A head holds the biLM as `elmo` and this as `features`. A biLM of which no weight is trained
+    A head holds the biLM as `elmo` and this as `features`. If no weight of the biLM is trained, it
     keeps no graph. With peft, `modules_to_save=["features"]` trains the mixes beside adapters.
 
     Args:
@@ -239,8 +239,8 @@ class ElmoFeatures(nn.Module):
             state: As for `ElmoModel`.
 
         Returns:
-            Each mix, shape `(batch, tokens, hidden_size)`; and what the biLM returns, with all
-            layers.
+            Each mix, shape `(batch, tokens, hidden_size)`; and the output of the biLM, with
+            all layers.
 
         Raises:
             ValueError: As `ElmoModel`.
@@ -261,7 +261,7 @@ class ElmoFeatures(nn.Module):
         return [mix(layers, mask) for mix in self.scalar_mixes]
 
     def penalty(self) -> Tensor:
-        """Return what a loss needs to keep the mixes near the mean: `mix_l2 * sum ||w||^2`."""
+        """Return the loss term that keeps the mixes near the mean: `mix_l2 * sum ||w||^2`."""
         mixes = cast(Sequence[ElmoScalarMix], self.scalar_mixes)
         return self.mix_l2 * torch.stack([mix.penalty() for mix in mixes]).sum()
 
@@ -325,7 +325,7 @@ class ElmoClassifier(ElmoPreTrainedModel):
             labels: As the class says.
             state: As for `ElmoModel`.
             output_hidden_states: As for `ElmoModel`.
-            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
+            num_items_in_batch: Divisor of the sum of losses, a number of labels; None = the labels
                 of this call.
             **kwargs: Ignored (transformers passes extra arguments).
 
@@ -357,7 +357,7 @@ class ElmoClassifier(ElmoPreTrainedModel):
     def compute_loss(
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
-        """Compute the loss, of which this call has its share of `num_items` labels."""
+        """Compute the loss of a call that has a share of `num_items` labels."""
         raise NotImplementedError
 
 

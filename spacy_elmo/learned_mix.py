@@ -68,7 +68,7 @@ def get_mix(model: ThincModel) -> LearnedMix:
     """Return the mix of a listener.
 
     The parameters are distances from the mean of the layers and from a gamma of 1, so that they
-    begin at zero and decay towards it; divided by `learn_rate_scale`, so that they learn faster.
+    start at zero and decay towards it. They are divided by `learn_rate_scale`, to learn faster.
     """
     scale = model.attrs["learn_rate_scale"]
     shares = model.ops.softmax(scale * model.get_param("mix"))

@@ -33,7 +33,7 @@ def make_elmo_listener(
     """Mix the layers of the pipeline's `elmo` component with weights that are learned.
 
     Computes `gamma * sum_j softmax(w)_j * layer_j` (Peters et al. 2018, eq. 1), then dropout. It
-    begins with the mean of the layers, and an optimiser's weight decay draws it back there.
+    starts as the mean of the layers, and weight decay of the optimiser pulls it back there.
 
     Args:
         upstream: Name of the `elmo` component; `"*"` = the last one before.
@@ -121,7 +121,7 @@ def replace_listener_config(
     Args:
         bilm_config: Section of the biLM.
         tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`
-            with listeners inside, of which the first that is not yet replaced is meant.
+            with listeners inside: the first one that is not replaced yet counts.
     """
     listener = tok2vec_config
     for key in ("elmo", "elmo_output"):

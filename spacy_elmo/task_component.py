@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # as in shim.py
     from hf_elmo.tasks.task_inputs import Compute, WordInputs
 
 PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
-# What a biLM computes, beside its weights and what their shapes tell.
+# Settings that change the output of a biLM, other than its weights and their shapes.
 BILM_FIELDS = (
     "max_characters_per_token",
     "sentence_start_char_id",
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     default_config={"model": "", "predicate_pos": ["VERB"]},
 )
 class ElmoTask:
-    """Run a model that `python -m hf_elmo train` has made.
+    """Run a model that `python -m hf_elmo train` has trained.
 
     Named entities go to `doc.ents`, sentiment to `doc.cats` (the mean over the doc's sentences),
     semantic roles to `doc._.srl`, and clusters of coreference to `doc.spans["coref_clusters_1"]`
@@ -77,7 +77,7 @@ class ElmoTask:
         nlp: The pipeline.
         name: Name of the component.
         model: Folder of the trained model, or its name on the Hugging Face Hub.
-        predicate_pos: Parts of speech of which tokens are predicates, for semantic roles, unless
+        predicate_pos: Parts of speech of predicates, for semantic roles, unless
             `doc.spans["predicates"]` names them.
     """
 
@@ -98,7 +98,7 @@ class ElmoTask:
 
         Raises:
             OSError: If there is no model of that name.
-            ValueError: If what is there is no task model, or no name was given.
+            ValueError: If it is not a task model, or no name was given.
         """
         if self._loaded is None:
             if not self.source_name:

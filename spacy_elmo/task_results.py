@@ -1,4 +1,4 @@
-"""What a task model reads of a doc, and where in the doc its results go."""
+"""Conversion of docs to examples of a task, and of predictions to annotations of docs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -13,11 +13,11 @@ CLUSTER_PREFIX = "coref_clusters_"
 
 
 class Placed(NamedTuple):
-    """An example of a task, made of a doc.
+    """An example of a task, made from a doc.
 
     Attributes:
         rows: Positions in the doc of the example's words.
-        example: What the task reads.
+        example: The example.
     """
 
     rows: Segment
@@ -29,12 +29,12 @@ Write: TypeAlias = Callable[[Doc, list[Placed], list[Any]], None]
 
 
 class Annotator(NamedTuple):
-    """How a task reads docs and writes results.
+    """Functions of a task that read docs and write results.
 
     Attributes:
-        read: Makes examples of a doc's sentences; it gets the parts of speech of predicates too.
-        write: Puts into a doc what was found of its examples.
-        finds: The model's method that finds it.
+        read: Makes examples from a doc's sentences and the parts of speech of predicates.
+        write: Writes the predictions of a doc's examples to the doc.
+        finds: Name of the model's method that predicts.
     """
 
     read: Read
@@ -54,7 +54,7 @@ def _read_tagged(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Pl
 
 
 def _write_entities(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
-    """Add entities to those that the doc has, where they do not overlap; spaCy's own does so."""
+    """Add entities that overlap none of the doc, as spaCy's own component does."""
     taken = {token.i for entity in doc.ents for token in entity}
     spans = [
         Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)

@@ -210,7 +210,9 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
                 "num_processes": self.args.world_size,
             }
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
-        if self.args.world_size > 1:  # Trainer's state comes next, and tells that all is written
+        if (
+            self.args.world_size > 1
+        ):  # Trainer's state, written next, marks the checkpoint as complete
             torch.distributed.barrier()
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
@@ -240,7 +242,7 @@ class _Batches:
 
 
 class TrainingClock(TrainerCallback):
-    """Count the time of a training over all its runs, end it in time, and tell the passes.
+    """Count the time of a training run, including its earlier parts, and end it at the limit.
 
     Attributes:
         elapsed: Seconds of training until the start of this step, the same in all processes.

@@ -1,7 +1,7 @@
-"""The six systems by which ELMo was shown (Peters et al. 2018), and the bricks they share.
+"""The six task models of Peters et al. (2018).
 
-Bricks take `(batch, tokens, width)` and a mask, True at a row's words, which stand first in it:
-padding is on the right. A row's result depends neither on its padding nor on the rest of the batch.
+Their layers take `(batch, tokens, width)` and a mask, True at words. Padding is on the right. The
+result of a sentence depends neither on its padding nor on the rest of the batch.
 """
 
 from transformers import (

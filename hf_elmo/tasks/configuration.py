@@ -1,4 +1,4 @@
-"""What the configurations of all task models share: the biLM, and what a word comes in by."""
+"""Base of the configurations of all task models: the biLM, and the inputs of a word."""
 
 from typing import Any, Literal
 
@@ -10,24 +10,24 @@ from hf_elmo.configuration_elmo import ElmoConfig
 
 @strict
 class ElmoTaskConfig(PreTrainedConfig):
-    """Describe a task model: its biLM, and how words come in.
+    """Configuration of a task model: its biLM, and the inputs of a word.
 
     Args:
-        elmo: The biLM; how its layers are mixed (which of them, learned or not, layer norm, the
-            paper's lambda), and whether it is frozen, are set there.
-        elmo_at: Where ELMo is read: with the words' other vectors (`input`), beside the output of
-            the task's encoder (`output`), at both with a mix each, or not at all.
-        elmo_dropout: Probability for a mix, in training only.
-        static_vocab_size: Rows of the table of static vectors, the row 0 for all other words
-            included; 0 = there are none.
+        elmo: The biLM's configuration. It also sets how the layers are mixed (which of them,
+            learned or not, layer norm, the paper's lambda), and whether the biLM is frozen.
+        elmo_at: Place of ELMo: at the input of the task's encoder (`input`), concatenated with its
+            output (`output`), at both with a mix each, or nowhere (`none`).
+        elmo_dropout: Dropout probability for a mix, in training only.
+        static_vocab_size: Rows of the table of static vectors, including row 0 for all other words;
+            0 = no static vectors.
         static_size: Width of a static vector.
         trains_static: Whether static vectors are trained.
-        char_size: Width of a character's vector; 0 = the task reads no characters of its own.
+        char_size: Width of a character's vector; 0 = no character encoder of its own.
         char_filter_width: Characters that a filter sees.
         num_char_filters: Filters over the characters of a word.
-        char_dropout: Probability for the numbers of characters' vectors, in training only.
-        max_chars: Characters of a word that are read, its start and end marks included.
-        scores: Of the model on the examples it was chosen by, for its card; None = not known.
+        char_dropout: Dropout probability for the characters' vectors, in training only.
+        max_chars: Characters of a word that are read, including its start and end marks.
+        scores: Scores of the model on the dev examples, for its card; None = not known.
     """
 
     sub_configs = {"elmo": ElmoConfig}  # noqa: RUF012 (transformers' own)
@@ -76,7 +76,7 @@ class ElmoTaskConfig(PreTrainedConfig):
 
     @property
     def elmo_output_size(self) -> int:
-        """What ELMo adds to the width of the task's encoder's output."""
+        """Width that ELMo adds to the output of the task's encoder."""
         return self._size_at("output")
 
     @property
@@ -93,7 +93,7 @@ class ElmoTaskConfig(PreTrainedConfig):
         return int(self.bilm.hidden_size or 0) if self.elmo_at in (place, "both") else 0
 
     def validate_words(self) -> None:
-        """Check that words come in by something, and that each of it has a width."""
+        """Check that words have an input, and that each input has a width."""
         for name, size in (("static_vocab_size", "static_size"), ("char_size", "num_char_filters")):
             if (getattr(self, name) > 0) != (getattr(self, size) > 0):
                 raise ValueError(

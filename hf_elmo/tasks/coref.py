@@ -22,12 +22,12 @@ from .modeling import ElmoTaskModel, Inputs
 from .task import Task
 
 NUM_DISTANCES = 10
-SPANS_AT_ONCE = 128  # of which pairs are scored at a time
+SPANS_AT_ONCE = 128  # whose pairs are scored at a time
 
 
 @strict
 class ElmoCorefConfig(ElmoTaskConfig):
-    """Describe a resolver of coreference.
+    """Configuration of a coreference model.
 
     Args:
         lstm_size: Width of a direction of the biLSTM, which runs over each sentence.
@@ -56,7 +56,7 @@ class ElmoCorefConfig(ElmoTaskConfig):
 
 @dataclass
 class ElmoCorefOutput(ModelOutput):
-    """What `ElmoForCoref` returns of one document.
+    """Output of `ElmoForCoref` for one document.
 
     Attributes:
         loss: The negative marginal log-likelihood of right antecedents, where mentions were given.
@@ -73,7 +73,7 @@ class ElmoCorefOutput(ModelOutput):
 
 
 class ElmoForCoref(ElmoTaskModel):
-    """Find which spans of a document speak of the same; a document at a time."""
+    """Find the coreferent spans of a document, one document at a time."""
 
     config: ElmoCorefConfig
     config_class = ElmoCorefConfig
@@ -174,8 +174,8 @@ class ElmoForCoref(ElmoTaskModel):
     def _score_antecedents(self, spans: Tensor, mention_scores: Tensor) -> Tensor:
         """Score pairs: `s(i, j) = m_i + m_j + w.f([g_i; g_j; g_i * g_j; distance])`.
 
-        The first layer of f is a sum of four products, of which only that of `g_i * g_j` must be
-        computed for each pair.
+        The first layer of f is a sum of four products. Only that of `g_i * g_j` must be computed
+        for each pair.
         """
         count = min(self.config.max_antecedents, max(len(spans) - 1, 0))
         steps = torch.arange(1, count + 1, device=spans.device)

@@ -23,7 +23,7 @@ from .modeling import Inputs
 
 @strict
 class ElmoEntailmentConfig(ElmoTaskConfig):
-    """Describe a classifier of pairs of sentences.
+    """Configuration of a classifier of pairs of sentences.
 
     Args:
         hidden_size: Width of a direction of both biLSTMs, and of the linear layers.

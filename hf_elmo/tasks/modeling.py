@@ -87,7 +87,7 @@ class CharacterEncoder(nn.Module):
 class ElmoTaskModel(ElmoPreTrainedModel):
     """A task model that holds a biLM, static vectors and a character encoder, each if configured.
 
-    What a frozen biLM, fixed mixes and untrained vectors hold is saved and loaded with the rest.
+    A frozen biLM, fixed mixes and untrained vectors are saved and loaded with the rest.
     """
 
     config: ElmoTaskConfig  # type: ignore[assignment]  # that of a task holds that of the biLM
@@ -110,7 +110,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw the biLM's initial values as it does; torch's own, or a brick's, for the rest."""
+        """Draw the biLM's initial values as it does; those of torch or of a layer for the rest."""
         if isinstance(module, ElmoLstm) or hasattr(module, "set_initial_values"):
             super()._init_weights(module)
         elif callable(reset := getattr(module, "reset_parameters", None)):
@@ -186,7 +186,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Save as `PreTrainedModel.save_pretrained` does, with a model card that tells scores."""
+        """Save as `PreTrainedModel.save_pretrained` does, with a model card that lists scores."""
         card = Path(save_directory) / CARD_FILE
         if is_main_process and not card.exists():
             card.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from .task import Task, describe_labels
 
 @strict
 class ElmoNerConfig(ElmoTaskConfig):
-    """Describe a tagger of named entities, or of any spans that do not overlap.
+    """Configuration of a tagger of named entities, or of any spans that do not overlap.
 
     The labels of words (`id2label`) are BIOUL.
 

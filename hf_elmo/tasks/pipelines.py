@@ -29,12 +29,12 @@ class Text(NamedTuple):
     offsets: list[tuple[int, int]]
 
     def cut(self, start: int, end: int) -> dict[str, Any]:
-        """Return some words, the last one included, and where they stand."""
+        """Return some words, including the last one, and their character offsets."""
         first, last = self.offsets[start][0], self.offsets[end][1]
         return {"word": self.text[first:last], "start": first, "end": last}
 
     def cut_span(self, span: Span) -> dict[str, Any]:
-        """Return the label of a span, its words and where they stand."""
+        """Return the label of a span, its words and their character offsets."""
         return {"entity_group": span.label, **self.cut(span.start, span.end)}
 
 
@@ -56,9 +56,9 @@ def read_text(value: Any) -> Text:
 
 
 class ElmoTaskPipeline(Pipeline):
-    """What the pipelines of all tasks share. An input is a string or a dictionary.
+    """Base of the pipelines of all tasks. An input is a string or a dictionary.
 
-    Wherever a text is asked for, a list of words will do as well: `{"text": ["A", "cat"]}`.
+    A list of words can replace a text: `{"text": ["A", "cat"]}`.
     """
 
     _load_tokenizer: Any = True
@@ -74,7 +74,7 @@ class ElmoTaskPipeline(Pipeline):
         self.inputs = make_inputs(self.task_model, tokenizer)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
-        """Save the model and all that reads words for it."""
+        """Save the model, its tokenizer and the words of its static vectors."""
         super().save_pretrained(save_directory, **kwargs)
         self.inputs.save(Path(save_directory))
 
@@ -131,7 +131,7 @@ class ElmoNerPipeline(ElmoTaskPipeline):
 class ElmoSrlPipeline(ElmoTaskPipeline):
     """Find the roles of predicates: `pipe({"text": "He sold it.", "predicates": [3]})`.
 
-    A predicate is told by its first character; if words are given, by the number of its word.
+    A predicate is given by the offset of its first character; for lists of words, by its position.
     """
 
     keys = ("text", "predicates")
@@ -169,7 +169,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     options = ("top_k",)
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a text, or a pair of which the second may follow from the first."""
+        """Read a text, or a pair of premise and hypothesis."""
         words = read_text(given["text"]).words
         if not self.elmo_task.has_several_sentences:
             return {"examples": (LabelledSentence(words, ""),)}
@@ -193,7 +193,7 @@ class ElmoQuestionAnsweringPipeline(ElmoTaskPipeline):
     keys = ("question", "context")
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a question and the text where its answer stands."""
+        """Read a question and the text that contains its answer."""
         text, question = read_text(given["context"]), read_text(given["question"])
         if not text.words or not question.words:
             raise ValueError(f"Expected a question and a context with words, got {given!r}.")
@@ -208,7 +208,7 @@ class ElmoQuestionAnsweringPipeline(ElmoTaskPipeline):
 
 
 class ElmoCorefPipeline(ElmoTaskPipeline):
-    """Find mentions of the same: `pipe({"sentences": ["Anna came.", "She sat."]})`."""
+    """Find coreferent mentions: `pipe({"sentences": ["Anna came.", "She sat."]})`."""
 
     keys = ("sentences",)
 

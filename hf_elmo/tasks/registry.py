@@ -1,4 +1,4 @@
-"""All tasks by name, and the one of a saved model."""
+"""All tasks by name, and loading of trained models."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,18 +36,18 @@ class TaskModel(NamedTuple):
 
 
 def load_task_model(name: str, **options: Any) -> TaskModel:
-    """Load a trained task model and what reads words for it.
+    """Load a trained task model and the object that makes its inputs.
 
     Args:
         name: A folder, or a name on the Hugging Face Hub.
         **options: For `from_pretrained`.
 
     Returns:
-        The task, the model in evaluation mode, and what makes its inputs.
+        The task, the model in evaluation mode, and the object that makes its inputs.
 
     Raises:
         OSError: If there is no model of that name.
-        ValueError: If it is no model of a task.
+        ValueError: If it is not a task model.
     """
     hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
     try:
@@ -65,7 +65,7 @@ def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
     """Find the task of a configuration.
 
     Raises:
-        ValueError: If it is no model's of a task.
+        ValueError: If it is not a task model.
     """
     for task in TASKS.values():
         if task.model.config_class.model_type == config.model_type:
@@ -79,15 +79,15 @@ def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
 def make_inputs(
     model: ElmoTaskModel, tokenizer: PreTrainedTokenizerBase, **options: Any
 ) -> WordInputs:
-    """Make what reads words for a model that was loaded by its name.
+    """Make the object that makes inputs of a model that was loaded by its name.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        **options: `HUB_OPTIONS` by which it was loaded.
+        **options: `HUB_OPTIONS` with which it was loaded.
 
     Raises:
-        ValueError: If it has static vectors, of which the words are not known without a name.
+        ValueError: If it has static vectors and no name: their words are in a file of the model.
     """
     words: list[str] = []
     if model.config.static_size:
@@ -98,6 +98,6 @@ def make_inputs(
                 "beside it. Save it, and `inputs.save(folder)`, and load it from there."
             )
         if (commit := getattr(model.config, "_commit_hash", None)) is not None:
-            options["revision"] = commit  # a pipeline tells no other
+            options["revision"] = commit  # a pipeline passes no other
         words = read_static_words(Path(str(cached_file(name, STATIC_WORDS_NAME, **options))))
     return WordInputs(model, tokenizer, static_words=words)

@@ -25,13 +25,13 @@ OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers
 
 @strict
 class ElmoSentimentConfig(ElmoTaskConfig):
-    """Describe a classifier of sentences.
+    """Configuration of a classifier of sentences.
 
     Args:
         hidden_size: Width of the linear layer on the words, and of a direction of both biLSTMs.
         input_dropout: Probability for the words; None = .5 with ELMo, .25 without, as published.
         dropout: Probability after the linear layer on the words.
-        num_pieces: Linear layers of which a maxout takes the largest.
+        num_pieces: Number of linear layers of a maxout.
     """
 
     model_type = "elmo-sentiment"

@@ -26,7 +26,7 @@ from .task import Task
 
 @strict
 class ElmoSquadConfig(ElmoTaskConfig):
-    """Describe a reader of questions and passages.
+    """Configuration of a question answering model.
 
     Args:
         hidden_size: Width of a direction of each biGRU; linear layers are twice as wide.
@@ -132,8 +132,8 @@ class ElmoForSquad(ElmoTaskModel):
             **inputs: As for `forward`, without positions.
 
         Returns:
-            Two numbers of words of each passage, the last one included, and the product of the
-            probabilities of both.
+            Positions of the first and last word in each passage, and the product of their
+            probabilities.
         """
         out = self(**inputs)
         starts, ends = find_best_spans(
@@ -169,7 +169,7 @@ class Question(NamedTuple):
         words: The text's words.
         offsets: First character of each word, and the one after its last.
         question: Words of the question.
-        answers: The right answers' texts; any of them will do.
+        answers: The texts of the right answers.
         span: First and last word of an answer whose place is sure, or None.
     """
 
@@ -193,16 +193,15 @@ def read_questions(
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        needs: What is asked of a question: nothing, so that it may be without answers; answers,
-            so that it can be scored; or the sure `place` of one, which training needs: questions
-            without (`"ambiguous": true`) are left out.
+        needs: Requirement for each question: nothing; answers, for scoring; or the known `place`
+            of an answer, for training: questions without one (`"ambiguous": true`) are skipped.
 
     Returns:
         The questions.
 
     Raises:
-        ValueError: If it is not that, an answer does not stand where it is said to, or a question
-            that is scored has none.
+        ValueError: If the format is wrong, an answer is not at its position, or a question lacks
+            a required answer.
     """
     text = "".join(line for _, line in read_lines(path))
     try:

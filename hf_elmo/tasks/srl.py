@@ -23,7 +23,7 @@ from .task import Task, describe_labels
 
 @strict
 class ElmoSrlConfig(ElmoTaskConfig):
-    """Describe a labeller of a predicate's roles.
+    """Configuration of a labeller of a predicate's roles.
 
     The labels of words (`id2label`) are BIO; the predicate itself is `B-V`.
 
@@ -77,7 +77,7 @@ class ElmoForSrl(ElmoTaskModel):
         Args:
             inputs: The words.
             labels: The label of each word, shape `(batch, tokens)`; not read at padding.
-            predicates: Position of the predicate, shape `(batch,)`.
+            predicates: Positions of the predicates, shape `(batch,)`.
             **kwargs: Ignored.
 
         Returns:

@@ -41,7 +41,7 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
         The vectors.
 
     Raises:
-        ValueError: If a line or a record is not what it should be.
+        ValueError: If a line or a record is invalid.
     """
     with path.open("rb") as packed:
         file = decompress(packed, path.name)

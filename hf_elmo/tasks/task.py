@@ -163,7 +163,7 @@ class Task(ABC, Generic[Example, Found]):
         return config
 
     def check(self, examples: Sequence[Example], path: Path, config: ElmoTaskConfig) -> None:
-        """Refuse labelled examples by which a model cannot be trained or scored.
+        """Refuse labelled examples that cannot train or score a model.
 
         Raises:
             ValueError: If there is nothing to find in any, or a text's label is not the model's.
@@ -212,7 +212,7 @@ def describe_labels(labels: Iterable[str]) -> dict[str, Any]:
 def batch_by_length(
     examples: Sequence[Any], lengths: Sequence[int], batch_size: int
 ) -> Iterator[list[int]]:
-    """Put examples of like length together; yields the numbers of each batch."""
+    """Group examples of similar length; yield the positions of each batch."""
     order = sorted(range(len(examples)), key=lambda row: lengths[row])
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]

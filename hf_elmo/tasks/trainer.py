@@ -29,7 +29,7 @@ from .task_inputs import WordInputs
 
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
-# What transformers calls each schedule.
+# The schedules of transformers.
 SCHEDULES: dict[str, dict[str, Any]] = {
     "constant": {"lr_scheduler_type": SchedulerType.CONSTANT},
     "linear": {"lr_scheduler_type": SchedulerType.LINEAR},

@@ -212,7 +212,7 @@ def _find_marker(checkpoint: Path) -> Path:
 
 
 def _check_place(checkpoint: Path) -> bool:
-    """Return whether this run has begun a checkpoint of that name.
+    """Return whether this run has started a checkpoint of that name.
 
     Raises:
         ValueError: If there is something else.
@@ -240,7 +240,7 @@ def _find_missing(checkpoint: Path, list_files: Callable[[Path], Iterable[str]])
 
 
 def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
-    """Find the newest complete checkpoint of a run; delete what it did not finish writing.
+    """Find the newest complete checkpoint of a run; delete incomplete ones.
 
     Warns of each checkpoint that is deleted or skipped.
 
@@ -265,7 +265,7 @@ def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str
 
 
 def list_files(checkpoint: Path, num_processes: int) -> list[str]:
-    """List what a checkpoint of pretraining needs, to go on in so many processes.
+    """List the files that a checkpoint needs, to resume pretraining with a number of processes.
 
     Raises:
         ValueError: If another number of processes wrote it.

@@ -51,7 +51,7 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def check_output(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder where a run would replace what it has not made; say if it starts anew.
+    """Refuse a folder with files that a run would overwrite; report if a run starts from scratch.
 
     Raises:
         ValueError: If it holds checkpoints and the run is not to be resumed, or a model alone.
@@ -69,16 +69,16 @@ def check_output(folder: Path, *, resume: bool) -> None:
 
 
 def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
-    """Note the settings of a training, or see that they are those that it was begun with.
+    """Write the settings of a new run, or check that a resumed run has the same.
 
-    It begins anew where there is no checkpoint. Of several processes, the first one does this.
+    A run without a checkpoint is new. With several processes, only the first one does this.
 
     Args:
         folder: Of the training.
         settings: Options and their values; of a path its last name, as files may be moved.
 
     Raises:
-        ValueError: If a training goes on with another value of an option.
+        ValueError: If a run is resumed with another value of an option.
     """
     if get_rank() > 0:
         return

@@ -1,4 +1,4 @@
-"""Labels of words that tell where spans are, and back."""
+"""Conversion between spans and labels of words (BIO, BIOUL)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -14,10 +14,10 @@ OUTSIDE = "O"
 
 
 class Span(NamedTuple):
-    """Some words of a sentence, with a label.
+    """A labelled span of words in a sentence.
 
     Attributes:
-        label: What they are.
+        label: The label.
         start: Number of the first word.
         end: Number of the last word, not of the one after it.
     """
@@ -65,8 +65,8 @@ def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[s
 def find_spans(labels: Sequence[str]) -> list[Span]:
     """Read spans from labels of words, BIO or BIOUL.
 
-    What no scheme allows is read as the usual scorers do: a span ends where its label changes, and
-    an `I` or `L` without a beginning begins one.
+    Labels that no scheme allows are read as the usual scorers do: a span ends where its label
+    changes, and an `I` or `L` outside a span starts one.
 
     Args:
         labels: A label for each word.
@@ -96,7 +96,7 @@ def constrain_labels(labels: Sequence[str]) -> Constraints:
         labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
 
     Returns:
-        What may stand where.
+        The allowed labels.
     """
     parts = [label.partition("-")[::2] for label in labels]
     is_closed_by_last = any(prefix in ("U", "L") for prefix, _ in parts)

@@ -1,4 +1,4 @@
-"""Scores of predictions, as the field's programs count them, as sums over examples."""
+"""Metrics, equal to those of the usual scorers, computed from sums over examples."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Metric:
-    """A score that is known from what its examples add up to.
+    """A metric computed from summed per-example counts.
 
     Attributes:
-        count: Compares the right result of one example with the one that was found.
+        count: Compares the gold result of one example with the prediction.
         total: Makes scores, from 0 to 1, of the sums of those counts.
     """
 
@@ -19,7 +19,7 @@ class Metric:
     total: Callable[[Sequence[float]], dict[str, float]]
 
     def score(self, gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-        """Score what was found.
+        """Score predictions.
 
         Args:
             gold: The right results, at least one.

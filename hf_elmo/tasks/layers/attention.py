@@ -1,4 +1,4 @@
-"""Attention between words: similarities, softmax over words only, and what is made of both."""
+"""Attention between words: similarities, masked softmax, attention layers."""
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ def compare_dot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Compute a softmax over the last axis, of what the mask lets through; zeros if nothing is.
+    """Compute a softmax over the unmasked values of the last axis; zeros if all are masked.
 
     Args:
         scores: Of any shape.
@@ -74,7 +74,7 @@ class BidirectionalAttention(nn.Module):
         self.similarity = TrilinearSimilarity(width)
 
     def forward(self, x: Tensor, y: Tensor, x_mask: Tensor, y_mask: Tensor) -> Tensor:
-        """Put beside each word of a passage what it attends to in the question.
+        """Concatenate each word of a passage with the words that it attends to in the question.
 
         Args:
             x: The passage, shape `(batch, rows, width)`.
@@ -114,7 +114,7 @@ class SelfAttention(nn.Module):
         nn.init.constant_(self.nothing, -1.0)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Put beside each word what it attends to among the others.
+        """Concatenate each word with the words that it attends to.
 
         Args:
             x: Shape `(batch, tokens, width)`.

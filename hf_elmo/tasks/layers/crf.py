@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class Constraints(NamedTuple):
-    """Which labels may stand where, for decoding.
+    """Allowed labels, for decoding.
 
     Attributes:
-        starts: Whether a sentence may begin with a label, shape `(labels,)`.
+        starts: Whether a sentence may start with a label, shape `(labels,)`.
         transitions: Whether the column's label may follow the row's, shape `(labels, labels)`.
         ends: Whether a sentence may end with a label, shape `(labels,)`.
     """
@@ -21,7 +21,7 @@ class Constraints(NamedTuple):
 
 
 class ConditionalRandomField(nn.Module):
-    """Score whole sequences of labels (Lafferty et al. 2001; Lample et al. 2016).
+    """Score sequences of labels (Lafferty et al. 2001; Lample et al. 2016).
 
     `log p(y | x) = s(x, y) - log sum_y' exp s(x, y')`, where
     `s(x, y) = sum_t scores[t, y_t] + sum_t transitions[y_t, y_t+1]`. There are no scores of starts
@@ -45,7 +45,7 @@ class ConditionalRandomField(nn.Module):
 
         Args:
             scores: Score of each label of each token, shape `(batch, tokens, labels)`.
-            labels: The right ones, shape `(batch, tokens)`; what stands at padding is not read.
+            labels: Gold labels, shape `(batch, tokens)`; values at padding are ignored.
             mask: True at words, shape `(batch, tokens)`.
 
         Returns:
@@ -94,7 +94,7 @@ def find_best_paths(
         scores: Shape `(batch, tokens, labels)`.
         mask: True at words, shape `(batch, tokens)`.
         transitions: Shape `(labels, labels)`, from the row's label to the column's.
-        constraints: What may stand where; None = anything.
+        constraints: Allowed labels; None = all.
 
     Returns:
         The labels of each sentence's words.

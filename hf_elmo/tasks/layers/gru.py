@@ -66,7 +66,7 @@ class _GruLoop(torch.autograd.Function):
         rz, n, products, states, weight = ctx.saved_tensors
         (r, z), before = rz.chunk(2, dim=3), states[:-1]
         tokens, directions, batch, size = n.shape
-        # Derivatives of h_t by what stands in the sigmoids and the tanh, and by U_n h_t-1 + b_n.
+        # Derivatives of h_t by the arguments of the sigmoids and the tanh, and by U_n h_t-1 + b_n.
         by_n = (1 - z) * (1 - n * n)
         by_r = by_n * products * r * (1 - r)
         factors = torch.stack([by_r, (before - n) * z * (1 - z), by_n * r], dim=3)

@@ -1,4 +1,4 @@
-"""LSTM layers with highways, of which every second runs from the end (He et al. 2017)."""
+"""LSTM layers with highways in alternating directions (He et al. 2017)."""
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +15,8 @@ class HighwayLstm(nn.Module):
     `c_t = sigmoid(i) * tanh(g) + sigmoid(f) * c_t-1`,
     `h_t = sigmoid(r) * (sigmoid(o) * tanh(c_t)) + (1 - sigmoid(r)) * k`.
 
-    In training, what recurs (`h_t-1`) is multiplied by one dropout mask a sentence; what the layer
-    puts out is not (allennlp/modules/augmented_lstm.py).
+    In training, the recurrent state (`h_t-1`) is multiplied by one dropout mask a sentence; the
+    output is not (allennlp/modules/augmented_lstm.py).
 
     Args:
         input_size: Width of the input.

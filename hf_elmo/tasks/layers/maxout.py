@@ -4,14 +4,14 @@ from torch import Tensor, nn
 
 
 class Maxout(nn.Module):
-    """The largest of several linear layers, number by number (Goodfellow et al. 2013).
+    """The elementwise maximum of several linear layers (Goodfellow et al. 2013).
 
     `y_k = max_j (W_kj x + b_kj)`.
 
     Args:
         in_features: Width of the input.
         out_features: Width of the output.
-        num_pieces: Linear layers of which the maximum is taken.
+        num_pieces: Number of linear layers.
     """
 
     def __init__(self, in_features: int, out_features: int, num_pieces: int) -> None:

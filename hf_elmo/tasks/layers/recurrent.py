@@ -19,7 +19,7 @@ def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
     Args:
         layers: With `batch_first=True`.
         x: Shape `(batch, tokens, input_size)`.
-        mask: True at words, which stand first, shape `(batch, tokens)`.
+        mask: True at words, padding on the right, shape `(batch, tokens)`.
 
     Returns:
         Shape `(batch, tokens, width)`, zeros at padding.
@@ -72,10 +72,10 @@ def _run_layer(
 
 
 def reverse_order(mask: Tensor) -> Tensor:
-    """Return where each word stands when every sentence is turned round, padding left in place.
+    """Return the positions of the words of reversed sentences, with padding in place.
 
     Args:
-        mask: True at words, which stand first, shape `(batch, tokens)`.
+        mask: True at words, padding on the right, shape `(batch, tokens)`.
 
     Returns:
         Positions, shape `(batch, tokens)`.

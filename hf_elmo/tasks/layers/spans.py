@@ -14,7 +14,7 @@ class SpanEncoder(nn.Module):
         context_size: Width of `h`.
         word_size: Width of `x`.
         max_width: Words of the longest span.
-        width_size: Width of the vector that tells how many words there are.
+        width_size: Width of the vector of the number of words.
     """
 
     def __init__(self, context_size: int, word_size: int, max_width: int, width_size: int) -> None:
@@ -61,7 +61,7 @@ class SpanEncoder(nn.Module):
 
         Returns:
             Shape `(tokens, max_width, linear.out_features)`: the span that begins at a word and is
-            one word longer than the column's number. What would reach beyond the end is no span.
+            one word longer than the column's number. Entries past the document's end are undefined.
         """
         first, last, head, width = linear.weight.split(self.sizes, dim=1)
         tokens, max_width = len(context), len(self.widths.weight)
@@ -98,7 +98,7 @@ def list_spans(sentences: Tensor, max_width: int) -> tuple[Tensor, Tensor]:
 
 
 def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> Tensor:
-    """Keep the best spans of which no two cross, in the order of the document (Lee et al. 2017).
+    """Keep the best spans that do not cross, in the order of the document (Lee et al. 2017).
 
     Spans cross if they overlap and neither holds the other.
 
@@ -133,7 +133,7 @@ def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> 
 def find_best_spans(
     start_scores: Tensor, end_scores: Tensor, mask: Tensor, max_width: int
 ) -> tuple[Tensor, Tensor]:
-    """Find the span of each text of which the scores of its first and last word sum to the most.
+    """Find the span of each text with the largest sum of the scores of its first and last word.
 
     Args:
         start_scores: Scores of first words, shape `(batch, tokens)`.
