@@ -36,7 +36,7 @@ def demo(
     python -m hf_elmo demo my-demo
     python -m http.server --bind 127.0.0.1 --directory my-demo
 
-    The page shows a word's neighbors in its sentence by layer, mixes, senses and guesses. It sends
+    The page shows a word's neighbours in its sentence by layer, mixes, senses and guesses. It sends
     nothing anywhere. Needs npm, or --onnxruntime-web.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     from .page import write_demo

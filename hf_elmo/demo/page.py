@@ -123,7 +123,7 @@ def install_runtime(folder: Path) -> Path:
         )
     for name in (PACKAGE_NAME, LOCK_NAME):
         shutil.copyfile(WEB / name, folder / name)
-    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=0"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode:
         raise OSError(

@@ -10,7 +10,7 @@ const MAX_WORDS = 100; // of a sentence
 const MAX_CHARACTERS = 100; // of a word
 const NUM_NEIGHBORS = 6;
 const NUM_GUESSES = 8;
-const WORDS_BESIDE = 4; // shown on each side of a neighbor
+const WORDS_BESIDE = 4; // shown on each side of a neighbour
 const TYPING_PAUSE = 150; // milliseconds
 const DIRECTIONS = {
   forward: "From the words before", backward: "From the words after", both: "From both sides",
@@ -27,74 +27,135 @@ async function fetchFile(name) {
 
 const fetchBytes = async (name) => (await fetchFile(name)).arrayBuffer();
 
-async function start() {
+/** Load the model and what was computed when the page was built. */
+async function loadDemo() {
   const [data, numbers, model] = await Promise.all([
     fetchFile("data.json").then((response) => response.json()),
     fetchBytes("collection.bin"),
     fetchBytes("model.onnx"),
   ]);
-  const [run, softmaxBytes] = await Promise.all([
+  const [run, softmax] = await Promise.all([
     loadElmo(model, data.spelling), data.guesses && fetchBytes("softmax.bin"),
   ]);
-  const collection = cutLayers(new Float32Array(numbers), data.numLayers, data.width);
-  const softmax = data.guesses && readSoftmax(softmaxBytes, data.guesses.words.length);
-  const tokenize = makeTokenizer(data.tokenizer);
-  const names = collection.map((_, i) => (i ? `Layer ${i}` : "Layer 0, spelling only"));
-  const showOwnUse = showMap(data, collection, names);
-  let words = [], position = 0; // the sentence, and the word that is picked
-  let layers = null, letters = null; // of this sentence; the word to which "Other letters" belong
+  return {
+    data,
+    run,
+    collection: cutLayers(new Float32Array(numbers), data.numLayers, data.width),
+    softmax: data.guesses && readSoftmax(softmax, data.guesses.words.length),
+    tokenize: makeTokenizer(data.tokenizer),
+  };
+}
+
+class Page {
+  typed = { words: [], position: 0 }; // what the user typed, and the word at the cursor
+  shown = null; // the same with the layers, once they are computed
+
+  constructor(demo) {
+    Object.assign(this, demo);
+    this.names = this.collection.map((_, i) => (i ? `Layer ${i}` : "Layer 0, spelling only"));
+    this.sliders = this.names.map((name, i) => this.addSlider(name, i));
+    this.showOwnUse = showMap(this.data, this.collection, this.names);
+    $("model").textContent = this.data.model;
+    $("count").textContent = this.data.sentences.length;
+    $("guessing").hidden = !this.softmax;
+    showEntities(this.data.entities);
+    $("text").addEventListener("input", () => { this.read(); this.update(TYPING_PAUSE); });
+    $("text").addEventListener("click", () => { this.read(); this.update(); });
+    $("example").addEventListener("change", () => this.readExample());
+    $("letters").addEventListener("input", () => schedule(() => this.showMisspelling(), TYPING_PAUSE));
+    this.readExample();
+  }
+
+  addSlider(name, i) {
+    const slider = make("input", { type: "range", id: `mix${i}`, min: -4, max: 4, step: 0.1, value: 0 });
+    slider.addEventListener("input", () => this.showMix());
+    const share = make("output", { id: `share${i}`, for: `mix${i}` });
+    $("sliders").append(make("div", { class: "slider" }, make("label", { for: `mix${i}` }, name), slider, share));
+    return slider;
+  }
+
+  readExample() {
+    const option = $("example").selectedOptions[0];
+    $("text").value = option.textContent;
+    this.read();
+    this.typed.position = this.typed.words.indexOf(option.value);
+    this.update();
+  }
+
+  /** Read the sentence, and pick the word at the cursor or the last one before it. */
+  read() {
+    const text = $("text").value.slice(0, MAX_TEXT), words = this.tokenize(text);
+    const numBefore = this.tokenize(text.slice(0, $("text").selectionStart)).length;
+    let position = Math.max(0, Math.min(words.length, numBefore) - 1);
+    while (position > 0 && !/\p{L}/u.test(words[position])) position--; // no punctuation
+    this.typed = { words, position };
+  }
+
+  update(delay) {
+    schedule(() => this.show(), delay);
+  }
 
   /** Compute and show everything that depends on the sentence and the picked word. */
-  async function update() {
+  async show() {
+    const { words, position } = this.typed;
     checkWords(words);
-    layers = await run(words);
-    const word = words[position];
-    if (word !== letters) $("letters").value = misspell(word);
-    letters = word;
-    makeButtons($("words"), words, (i) => { position = i; schedule(update); });
+    const layers = await this.run(words);
+    const before = this.shown;
+    this.shown = { words, position, layers };
+    if (words !== before?.words) this.showWords(words);
     press($("words"), position);
-    $("layers").replaceChildren(...names.map((name, i) => makeNeighbors(name, words, layers, i)));
-    showMix();
-    if (softmax) {
-      const found = guess(layers.at(-1), position, data.guesses.boundaries, softmax, NUM_GUESSES);
-      $("guesses").replaceChildren(...Object.entries(found).map(([direction, numbers]) =>
-        makeColumn(DIRECTIONS[direction], numbers.map((n) => make("li", {}, data.guesses.words[n])))));
-    }
-    showOwnUse(word, layers.map((vectors) => vectors[position]), words.join(" "));
+    $("layers").replaceChildren(...this.makeColumns("", this.shown));
+    this.showMix();
+    if (this.softmax) this.showGuesses(layers.at(-1), position);
+    this.showOwnUse(words[position], layers.map((layer) => layer[position]), words.join(" "));
     showMessage("");
-    await showMisspelling();
+    if (words[position] !== before?.words[before.position]) $("letters").value = misspell(words[position]);
+    await this.showMisspelling();
   }
 
-  async function showMisspelling() {
-    const other = words.with(position, $("letters").value.replace(/\s+/gu, ""));
-    const otherLayers = other[position] && await run(other);
-    $("misspelt").replaceChildren(...(otherLayers ? names : []).map((name, i) =>
-      makeNeighbors(`${other[position]}: ${name}`, other, otherLayers, i)));
+  showWords(words) {
+    makeButtons($("words"), words, (position) => { this.typed = { words, position }; this.update(); });
   }
 
-  function showMix() {
-    const powers = sliders.map((slider) => Math.exp(Number(slider.value)));
+  showMix() {
+    const powers = this.sliders.map((slider) => Math.exp(Number(slider.value)));
     const sum = powers.reduce((a, b) => a + b);
     const weights = powers.map((power) => power / sum);
     weights.forEach((weight, i) => {
       const percent = `${Math.round(100 * weight)} %`;
       $(`share${i}`).textContent = percent;
-      sliders[i].setAttribute("aria-valuetext", percent);
+      this.sliders[i].setAttribute("aria-valuetext", percent);
     });
-    $("mixed").replaceChildren(...makeLines(words, layers, weights));
+    $("mixed").replaceChildren(...this.makeLines(this.shown, weights));
   }
 
-  function makeNeighbors(title, sentence, vectors, layer) {
-    const weights = names.map((_, i) => Number(i === layer));
-    return makeColumn(title, makeLines(sentence, vectors, weights, layer === 0));
+  async showMisspelling() {
+    const { words, position } = this.shown, letters = $("letters").value.replace(/\s+/gu, "");
+    if (letters === "") return $("misspelt").replaceChildren();
+    const other = words.with(position, letters), layers = await this.run(other);
+    $("misspelt").replaceChildren(...this.makeColumns(`${letters}: `, { words: other, position, layers }));
+  }
+
+  showGuesses(topLayer, position) {
+    const { words, boundaries } = this.data.guesses;
+    const found = guess(topLayer, position, boundaries, this.softmax, NUM_GUESSES);
+    $("guesses").replaceChildren(...Object.entries(found).map(([direction, numbers]) =>
+      makeColumn(DIRECTIONS[direction], numbers.map((number) => make("li", {}, words[number])))));
+  }
+
+  /** Make a column of the nearest words for each layer. */
+  makeColumns(title, query) {
+    return this.names.map((name, layer) => {
+      const weights = this.names.map((_, i) => Number(i === layer));
+      return makeColumn(title + name, this.makeLines(query, weights, layer === 0));
+    });
   }
 
   /** Make lines of the nearest words; each word once and without its sentence if `isAlone`. */
-  function makeLines(sentence, vectors, weights, isAlone = false) {
-    const own = sentence[position].toLowerCase(), text = sentence.join(" "), seen = new Set([own]);
-    const lines = [];
-    for (const [row, cosine] of sortByCosine(mix(vectors, position, weights), collection, weights)) {
-      const [number, place] = data.places[row], other = data.sentences[number];
+  makeLines({ words, position, layers }, weights, isAlone = false) {
+    const text = words.join(" "), seen = new Set([words[position].toLowerCase()]), lines = [];
+    for (const [row, cosine] of sortByCosine(mix(layers, position, weights), this.collection, weights)) {
+      const [number, place] = this.data.places[row], other = this.data.sentences[number];
       const word = other[place].toLowerCase();
       if (other.join(" ") === text || (isAlone && seen.has(word))) continue;
       seen.add(word);
@@ -103,41 +164,6 @@ async function start() {
     }
     return lines;
   }
-
-  const sliders = names.map((name, i) => {
-    const slider = make("input", { type: "range", id: `mix${i}`, min: -4, max: 4, step: 0.1, value: 0 });
-    slider.addEventListener("input", showMix);
-    const output = make("output", { id: `share${i}`, for: `mix${i}` });
-    $("sliders").append(make("div", { class: "slider" }, make("label", { for: `mix${i}` }, name), slider, output));
-    return slider;
-  });
-
-  /** Read the sentence; pick the word at the cursor. */
-  function read() {
-    const text = $("text").value.slice(0, MAX_TEXT);
-    const numBefore = tokenize(text.slice(0, $("text").selectionStart)).length;
-    words = tokenize(text);
-    position = Math.max(0, Math.min(words.length, numBefore) - 1);
-    while (position > 0 && !/\p{L}/u.test(words[position])) position--; // no punctuation
-  }
-
-  function readExample() {
-    const option = $("example").selectedOptions[0];
-    $("text").value = option.textContent;
-    read();
-    position = words.indexOf(option.value);
-  }
-
-  $("text").addEventListener("input", () => { read(); schedule(update, TYPING_PAUSE); });
-  $("text").addEventListener("click", () => { read(); schedule(update); });
-  $("example").addEventListener("change", () => { readExample(); schedule(update); });
-  $("letters").addEventListener("input", () => schedule(showMisspelling, TYPING_PAUSE));
-  $("model").textContent = data.model;
-  $("count").textContent = data.sentences.length;
-  $("guessing").hidden = !softmax;
-  showEntities(data.entities);
-  readExample();
-  await update();
 }
 
 function checkWords(words) {
@@ -195,4 +221,4 @@ function schedule(task, delay = 0) {
   timer = setTimeout(() => { queue = queue.then(task).catch(fail); }, delay);
 }
 
-start().catch(fail);
+loadDemo().then((demo) => new Page(demo)).catch(fail);

@@ -1,4 +1,4 @@
-// Arithmetic on vectors: mixes, neighbors, guesses, maps.
+// Arithmetic on vectors: mixes, neighbours, guesses, maps.
 
 const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 
@@ -58,7 +58,7 @@ export function project(vector, origin, axes) {
   return axes.map((axis) => dot(centred, axis));
 }
 
-/** Exchange the last two different neighboring letters inside a word; else double its end. */
+/** Exchange the last two different neighbouring letters inside a word; else double its end. */
 export function misspell(word) {
   const letters = [...word];
   for (let n = letters.length - 3; n > 0; n--) {
