@@ -26,6 +26,7 @@ WEB = Path(__file__).with_name("web")
 PACKAGE_NAME, LOCK_NAME = "package.json", "package-lock.json"
 RUNTIME_FILES = {  # in the package onnxruntime-web, and in the page's folder
     "ort.wasm.bundle.min.mjs": "onnxruntime.js",  # hosts know the type of .js better than of .mjs
+    "ort-wasm-simd-threaded.mjs": "ort-wasm-simd-threaded.mjs",  # for Node.js, not for browsers
     "ort-wasm-simd-threaded.wasm": "ort-wasm-simd-threaded.wasm",
 }
 MAPPED_WORDS = ("bank", "play")

@@ -35,13 +35,25 @@ def test_a_map_shows_the_uses_of_the_word(collection: Collection) -> None:
     assert [collection.places[row] for row in uses] == [(0, 1), (1, 2), (2, 1)]
 
 
-def test_points_of_a_map_keep_the_distances_of_a_plane(collection: Collection) -> None:
-    found = collection.map_senses("bank")  # three uses: they are in one plane
-    vectors = collection.vectors[2, found.uses]
-    points = (vectors - found.origins[2]) @ found.axes[2]
+def find_points(collection: Collection, layer: int) -> np.ndarray:
+    found = collection.map_senses("bank")
+    return (collection.vectors[layer, found.uses] - found.origins[layer]) @ found.axes[layer]
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+def test_points_of_a_map_keep_the_distances_of_a_plane(collection: Collection, layer: int) -> None:
+    points = find_points(collection, layer)
+    vectors = collection.vectors[layer, collection.map_senses("bank").uses]  # three, in one plane
     distances, expected = (np.linalg.norm(x[:, None] - x[None], axis=-1) for x in (points, vectors))
     assert np.linalg.norm(points, axis=1).max() == pytest.approx(1.0, abs=1e-4)
     np.testing.assert_allclose(distances / distances[0, 1], expected / expected[0, 1], rtol=1e-3)
+
+
+def test_a_map_is_rotated_to_that_of_the_layer_above(collection: Collection) -> None:
+    product = find_points(collection, 1).T @ find_points(collection, 2)
+    # No rotation or reflection makes the sum of products larger: symmetric, no negative value.
+    np.testing.assert_allclose(product, product.T, atol=1e-4)
+    assert np.linalg.eigvalsh(product).min() > -1e-4
 
 
 def test_a_map_of_spellings_is_one_point(collection: Collection) -> None:
