@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hf_elmo import ElmoConfig
-from hf_elmo.safetensors_header import DTYPES
+from hf_elmo.files.safetensors_header import DTYPES
 
 FloatArray = NDArray[np.floating[Any]]
 

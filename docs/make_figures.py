@@ -14,8 +14,8 @@ import numpy as np
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.embedding import embed
 from hf_elmo.demo.collection import Collection, read_collection
+from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.noise import misspell
 
 FIGURES = Path(__file__).with_name("figures")
@@ -217,9 +217,8 @@ def draw_banks() -> Drawing:
     collection = Collection(model, tokenizer, read_collection())
     found = collection.map_senses("bank")
     maps = (collection.vectors[:, found.uses] - found.origins[:, None]) @ found.axes
-    names = [
-        collection.senses[collection.places[row][0]].removeprefix("bank: ") for row in found.uses
-    ]
+    rows = [collection.senses[collection.places[row][0]] for row in found.uses]
+    names = [sense.removeprefix("bank: ") for sense in rows]
     d = Drawing(760, 290, "Uses of “bank” in the plane, one map a layer, by sense: river and money")
     senses = sorted(set(names), reverse=True)
     kinds = {sense: f"c{number + 1}" for number, sense in enumerate(senses)}

@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_text
+from hf_elmo.text.text_reader import read_files
 
 # One sentence a line, words between spaces.
 STORY = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 
 FASTA = """>insulin, chain A
 GIVEQCCTSICSLYQLENYCN

@@ -16,7 +16,7 @@ from .segments import Segment, find_segments
 from .shim import Dtype, ElmoShim
 
 if TYPE_CHECKING:
-    from hf_elmo.corpus.layer_cache import LayerCache
+    from hf_elmo.inference.layer_cache import LayerCache
 
 Array: TypeAlias = npt.NDArray[np.float32]  # or cupy's, where the pipeline is on a GPU
 ThincModel: TypeAlias = Model[Any, Any]
@@ -162,7 +162,7 @@ def iterate_word_layers(
     Returns:
         Layers in the order of the words, white space left out.
     """
-    from hf_elmo.corpus import embedding
+    from hf_elmo.inference import embedding
 
     shim = get_shim(model)
     bilm = shim.load()

@@ -22,7 +22,7 @@ from .layer_cache import make_layer_cache
 from .training_batch import TrainingBatch
 
 if TYPE_CHECKING:
-    from hf_elmo.corpus.layer_cache import LayerCache
+    from hf_elmo.inference.layer_cache import LayerCache
 
 
 class LayerSource:

@@ -48,7 +48,7 @@ def list_words(doc: Doc, rows: Segment) -> list[str]:
 
 
 def _read_tagged(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
-    from hf_elmo.tasks.readers import TaggedSentence
+    from hf_elmo.tasks.data.readers import TaggedSentence
 
     return [Placed(rows, TaggedSentence(list_words(doc, rows), [])) for rows in segments]
 
@@ -66,7 +66,7 @@ def _write_entities(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
 
 
 def _read_labelled(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
-    from hf_elmo.tasks.readers import LabelledSentence
+    from hf_elmo.tasks.data.readers import LabelledSentence
 
     return [Placed(rows, LabelledSentence(list_words(doc, rows), "")) for rows in segments]
 
@@ -78,7 +78,7 @@ def _write_labels(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
 
 
 def _read_frames(doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]) -> list[Placed]:
-    from hf_elmo.tasks.readers import Frame
+    from hf_elmo.tasks.data.readers import Frame
 
     if PREDICATES_NAME in doc.spans:
         predicates = {span.start for span in doc.spans[PREDICATES_NAME]}
@@ -108,7 +108,7 @@ def _write_roles(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
 
 
 def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
-    from hf_elmo.tasks.readers import Document
+    from hf_elmo.tasks.data.readers import Document
 
     rows = [row for segment in segments for row in segment]
     sentences = [list_words(doc, segment) for segment in segments]

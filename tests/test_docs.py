@@ -1,11 +1,12 @@
 """The site's pages do what they say: their code runs, their options and links exist."""
 
 import ast
+import inspect
 import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,11 +14,17 @@ from xml.etree import ElementTree
 import make_figures
 import printed
 import pytest
+import spacy
+import srsly
 import typer
 
 from convert.__main__ import app as convert_app
 from convert.catalogue import read_catalogue
 from hf_elmo.__main__ import app
+from spacy_elmo.architecture import make_elmo_model
+from spacy_elmo.layer_cache import make_layer_cache
+from spacy_elmo.listener import make_elmo_listener, make_elmo_mix
+from spacy_elmo.tok2vec import make_elmo_tok2vec
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -33,6 +40,7 @@ COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_el
 OPTIONS_OF_OTHERS = {
     "--all",
     "--components",
+    "--help",
     "--index-url",
     "--input_format",
     "--nproc-per-node",
@@ -103,6 +111,52 @@ def find_options(name: str) -> set[str]:
     command: Any = typer.main.get_command(convert_app if name == "elmo-convert" else app)
     command = command if name == "elmo-convert" else command.commands[name]
     return {option for parameter in command.params for option in parameter.opts}
+
+
+def test_the_page_of_commands_lists_every_command() -> None:
+    text = (DOCS / "commands.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^```\{options\} (\w+)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted([*get_commands(), "convert"])
+
+
+def find_settings(heading: str) -> dict[str, str]:
+    """Return the settings and defaults in the table below a heading of the page on spaCy."""
+    text = (DOCS / "spacy.md").read_text(encoding="utf-8")
+    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", section, re.MULTILINE)
+    return {name: default for names, default in rows for name in re.findall("`(.+?)`", names)}
+
+
+def show(default: object) -> str:
+    """Show a default as `config.cfg` does."""
+    required = default is inspect.Parameter.empty
+    return "required" if required else f"`{srsly.json_dumps(default)}`".replace('"', "")
+
+
+@pytest.mark.parametrize(
+    ("heading", "make"),
+    [
+        ("`spacy_elmo.ElmoListener.v1`", make_elmo_listener),
+        ("`spacy_elmo.ElmoMix.v1`", make_elmo_mix),
+        ("`spacy_elmo.ElmoTok2Vec.v1`", make_elmo_tok2vec),
+        ("`spacy_elmo.ElmoModel.v1`", make_elmo_model),
+        ("`spacy_elmo.LayerCache.v1`", make_layer_cache),
+    ],
+)
+def test_tables_of_spacy_settings_have_every_default(
+    heading: str, make: Callable[..., object]
+) -> None:
+    parameters = inspect.signature(make).parameters.values()
+    assert find_settings(heading) == {x.name: show(x.default) for x in parameters}
+
+
+def test_the_table_of_the_component_has_every_default() -> None:
+    config = spacy.blank("en").get_factory_meta("elmo").default_config
+    flat = {name: default for name, default in config.items() if name not in ("model", "mix")}
+    flat |= {f"mix.{name}": default for name, default in config["mix"].items()}
+    listed = find_settings("Settings")
+    assert "ElmoModel.v1" in listed.pop("model")
+    assert listed == {name: show(default) for name, default in flat.items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=get_name)

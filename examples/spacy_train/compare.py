@@ -255,8 +255,8 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
 
 
 def draw_table(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
-    """Lay the comparison out in Markdown."""
-    yield "| task | metric | without | with ELMo | difference, 95 % | error | p |"
+    """Make the table of scores in Markdown."""
+    yield "| task | metric | without ELMo | with ELMo | difference, 95 % | error | p |"
     yield "|---|---|---|---|---|---|---|"
     for name, task in tasks.items():
         for metric in METRICS[task.config]:
@@ -276,8 +276,11 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def draw_costs(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
-    """Lay out what the trainings took: the least over the seeds, as other programs only add."""
-    yield "| task | CPU seconds without | with ELMo | peak memory without | with ELMo |"
+    """Make the table of costs: the lowest of all seeds, since other programs only add time."""
+    yield (
+        "| task | CPU seconds without ELMo | CPU seconds with ELMo "
+        "| peak memory without ELMo | peak memory with ELMo |"
+    )
     yield "|---|---|---|---|---|"
     for name, task in tasks.items():
         cells = [

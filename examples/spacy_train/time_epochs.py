@@ -62,7 +62,8 @@ def main(
     threadpool_limits(1)  # of NumPy; PyTorch has its own
     torch.set_num_threads(1)
     lines = [
-        "| task | without, s | with, first epoch | later | not cached | later / without |",
+        "| task | without ELMo | with ELMo, first epoch | with ELMo, later epochs "
+        "| with ELMo, without cache | later epochs / without ELMo |",
         "|---|---|---|---|---|---|",
     ]
     for task in tqdm(tasks.split(","), unit="task"):

@@ -25,7 +25,7 @@ from scipy.stats import bootstrap
 
 from hf_elmo.tasks import TASKS, load_task_model
 from hf_elmo.tasks.task import predict
-from hf_elmo.tasks.time_bound import read_seconds
+from hf_elmo.training.time_bound import read_seconds
 
 
 class Data(NamedTuple):
@@ -85,7 +85,8 @@ SIDES = {"static": ["--elmo", "none"], "elmo": []}
 CONFIDENCE = 0.95
 HEADER = (
     "| task | metric | seeds | static | ELMo | relative error | 95 % of the difference | p "
-    "| paper: static | ELMo | relative error | parameters | CPU minutes: static | ELMo | memory |"
+    "| paper: static | paper: ELMo | paper: relative error | parameters | CPU minutes: static "
+    "| CPU minutes: ELMo | memory |"
 )
 DOCUMENT_START = "#begin document"
 

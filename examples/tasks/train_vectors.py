@@ -12,7 +12,7 @@ import typer
 from gensim.models import Word2Vec
 from tqdm import tqdm
 
-from hf_elmo.corpus.text_reader import read_files
+from hf_elmo.text.text_reader import read_files
 
 
 class Sentences:

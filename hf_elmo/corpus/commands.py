@@ -16,14 +16,14 @@ from torch import distributed
 from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
 from hf_elmo.inference.backend import Backend
+from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling
+from hf_elmo.text.text_reader import InputFormat
 
 from .embed_files import embed_file
-from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
 from .engines import embed_in_processes, embed_in_ray
 from .output_parts import Engine
 from .sentence_embedder import SentenceEmbedder
 from .settings import OutputDtype, Settings
-from .text_reader import InputFormat
 from .writers import OutputFormat
 
 EngineName = Literal["local", "ray"]

@@ -10,8 +10,8 @@ from torch import distributed
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
+from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.output_lock import LOCK, lock_output
 
 from .output_parts import (
     PARTS,

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_elmo.inference.embedding import Piece
+
 from .arrow import Array
-from .embedding import Piece
 from .rows import Row
 from .sentence_embedder import SentenceEmbedder
 

@@ -19,11 +19,11 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.files.output_file import replace
+from hf_elmo.files.safetensors_header import make_header
+from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.output_file import replace
-from hf_elmo.safetensors_header import make_header
 
-from .embedding import Piece, embed_pieces
 from .rows import PART_BATCHES, Row, Rows, cut_blocks
 from .settings import Settings
 

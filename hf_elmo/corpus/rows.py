@@ -7,10 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from hf_elmo.inference.embedding import group_sentences
+from hf_elmo.text.text_reader import decompress, find_files, measure_file, open_file, read_sentences
+
 from .arrow import read_parquet
-from .embedding import group_sentences
 from .settings import Settings
-from .text_reader import decompress, find_files, measure_file, open_file, read_sentences
 
 PARQUET_SUFFIX = ".parquet"
 PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most

@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.inference.backend import Backend, Quantization
+from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .arrow import Array, add_vectors, is_arrow, split_words
-from .embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed
 from .settings import OutputDtype
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from .embedding import MAX_BATCH_TOKENS, Layers, Pooling
-from .text_reader import InputFormat
+from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling
+from hf_elmo.text.text_reader import InputFormat
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 

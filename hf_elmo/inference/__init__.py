@@ -1,1 +1,1 @@
-"""Inference with a biLM: which engine computes."""
+"""Vectors of many sentences: batches, exact windows, a cache of layers, the choice of engine."""

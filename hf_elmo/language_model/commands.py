@@ -10,8 +10,8 @@ import typer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
-from hf_elmo.corpus.text_reader import find_files, read_files
-from hf_elmo.output_file import check_output_file
+from hf_elmo.files.output_file import check_output_file
+from hf_elmo.text.text_reader import find_files, read_files
 
 from .models import load_language_model
 from .perplexity import Perplexity, evaluate_stream, evaluate_text

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.text.text_reader import SentenceReader
 
 from .scores import SentenceScores, score_sentences
 from .streams import SentenceStream, WindowCollator, WindowStream

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
 from .losses import full_softmax_losses

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.text_reader import SentenceReader
+from hf_elmo.text.text_reader import SentenceReader
 
 from .noise import misspell
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary

@@ -20,7 +20,7 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
-from hf_elmo.corpus.text_reader import InputFormat, SentenceReader, read_dataset, read_files
+from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.streams import SentenceStream, WindowStream
 from hf_elmo.language_model.vocabulary import (
@@ -30,8 +30,8 @@ from hf_elmo.language_model.vocabulary import (
 )
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
-from hf_elmo.output_lock import locks_output
-from hf_elmo.training_settings import check_output, hold_to_settings, list_checkpoints
+from hf_elmo.text.text_reader import InputFormat, SentenceReader, read_dataset, read_files
+from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_checkpoints
 
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer

@@ -25,16 +25,15 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from hf_elmo.corpus.text_reader import SentenceReader
+from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
-from hf_elmo.output_file import save_tensors
-
-from .checkpoints import (
+from hf_elmo.text.text_reader import SentenceReader
+from hf_elmo.training.checkpoints import (
     POSITION_NAME,
     STATE_NAME,
     TRAINED_NAME,

@@ -12,18 +12,18 @@ from transformers import AutoTokenizer, set_seed
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
-from hf_elmo.corpus.layer_cache import DEFAULT_BYTES, LayerCache
+from hf_elmo.files.output_file import check_output_file, write_file
+from hf_elmo.files.output_lock import locks_output
+from hf_elmo.inference.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.output_file import check_output_file, write_file
-from hf_elmo.output_lock import locks_output
-from hf_elmo.training_settings import check_output, hold_to_settings, name_option
+from hf_elmo.training.resume_checks import check_output, hold_to_settings, name_option
+from hf_elmo.training.time_bound import TimeBound
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
 from .task import Task
 from .task import predict as predict_examples
-from .time_bound import TimeBound
 from .trainer import TaskTrainer, make_arguments
 from .words import StaticVectors, WordInputs, read_vectors, scale_vectors
 

@@ -10,13 +10,14 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
+from hf_elmo.tasks.data.readers import Document, read_documents
+from hf_elmo.tasks.data.scores import CLUSTERS
+from hf_elmo.tasks.layers.dropout import VariationalDropout
+from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans, prune_spans
+
 from .configuration import ElmoTaskConfig
-from .dropout import VariationalDropout
 from .modeling import ElmoTaskModel
-from .readers import Document, read_documents
-from .recurrent import run_sentences
-from .scores import CLUSTERS
-from .spans import SpanEncoder, list_spans, prune_spans
 from .task import Preset, Recipe, Task
 
 NUM_DISTANCES = 10

@@ -11,14 +11,15 @@ from transformers import initialization
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
-from .attention import compare_dot, masked_softmax
+from hf_elmo.tasks.data.readers import read_pairs
+from hf_elmo.tasks.data.scores import ACCURACY
+from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
+from hf_elmo.tasks.layers.dropout import VariationalDropout
+from hf_elmo.tasks.layers.pooling import pool_max, pool_mean
+from hf_elmo.tasks.layers.recurrent import run_sentences
+
 from .classification import ElmoTextClassifier, describe_examples, label_examples
 from .configuration import ElmoTaskConfig
-from .dropout import VariationalDropout
-from .pooling import pool_max, pool_mean
-from .readers import read_pairs
-from .recurrent import run_sentences
-from .scores import ACCURACY
 from .task import Preset, Recipe, Task
 
 

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple, cast
 
 from transformers import Pipeline
 
-from .labels import Span
+from hf_elmo.tasks.data.labels import Span
+from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+
 from .modeling import ElmoTaskModel
-from .readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 from .registry import find_task, make_inputs
 from .squad import Question, split_words
 from .task import predict

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
-from .attention import compare_dot, masked_softmax
+from hf_elmo.tasks.data.readers import read_trees
+from hf_elmo.tasks.data.scores import ACCURACY
+from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
+from hf_elmo.tasks.layers.maxout import Maxout
+from hf_elmo.tasks.layers.pooling import pool_max, pool_mean
+from hf_elmo.tasks.layers.recurrent import run_sentences
+
 from .classification import ElmoTextClassifier, describe_examples, label_examples
 from .configuration import ElmoTaskConfig
-from .maxout import Maxout
-from .pooling import pool_max, pool_mean
-from .readers import read_trees
-from .recurrent import run_sentences
-from .scores import ACCURACY
 from .task import Preset, Recipe, Task
 
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 from transformers.utils.generic import can_return_tuple
 
+from hf_elmo.tasks.data.readers import read_lines
+from hf_elmo.tasks.data.scores import ANSWERS
+from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
+from hf_elmo.tasks.layers.dropout import VariationalDropout
+from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.spans import find_best_spans
 from hf_elmo.tokenization_elmo import WORD_PATTERN
 
-from .attention import BidirectionalAttention, SelfAttention
 from .configuration import ElmoTaskConfig
-from .dropout import VariationalDropout
 from .modeling import ElmoTaskModel, Words
-from .readers import read_lines
-from .recurrent import run_sentences
-from .scores import ANSWERS
-from .spans import find_best_spans
 from .task import Preset, Recipe, Task
 
 

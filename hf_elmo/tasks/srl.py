@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
+from hf_elmo.tasks.data.labels import Span, constrain_labels, find_spans, label_words, list_labels
+from hf_elmo.tasks.data.readers import PREDICATE, Frame, read_frames
+from hf_elmo.tasks.data.scores import SPANS
+from hf_elmo.tasks.layers.crf import find_best_paths
+from hf_elmo.tasks.layers.highway_lstm import AlternatingHighwayLstm
+
 from .configuration import ElmoTaskConfig
-from .crf import find_best_paths
-from .highway_lstm import AlternatingHighwayLstm
-from .labels import Span, constrain_labels, find_spans, label_words, list_labels
 from .modeling import ElmoTaskModel
-from .readers import PREDICATE, Frame, read_frames
-from .scores import SPANS
 from .task import Preset, Recipe, Task, describe_labels
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.tasks.data.scores import Metric
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
-from .scores import Metric
 from .words import WordInputs
 
 

@@ -20,9 +20,9 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hf_elmo.files.output_file import save_tensors
 from hf_elmo.model_card import CARD_FILE
-from hf_elmo.output_file import save_tensors
-from hf_elmo.pretraining.checkpoints import (
+from hf_elmo.training.checkpoints import (
     TRAINED_NAME,
     CheckpointingTrainer,
     find_last_checkpoint,

@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.corpus.embedding import embed_layers
-from hf_elmo.corpus.text_reader import decode_lines, decompress
+from hf_elmo.inference.embedding import embed_layers
+from hf_elmo.text.text_reader import decode_lines, decompress
 
 from .modeling import ElmoTaskModel
 

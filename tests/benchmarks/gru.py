@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hf_elmo.tasks.recurrent import run_sentences
+from hf_elmo.tasks.layers.recurrent import run_sentences
 
 REPEATS = 15
 TOKENS = 150

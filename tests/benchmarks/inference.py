@@ -26,9 +26,9 @@ from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.embedding import embed_layers
 from hf_elmo.corpus.sentence_embedder import load_model
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
+from hf_elmo.inference.embedding import embed_layers
 
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 SIZES: dict[str, dict[str, Any]] = {
@@ -51,7 +51,7 @@ import json, sys, time
 import psutil, torch
 from transformers import PreTrainedModel  # `import transformers` alone puts its 130 MB off
 imported = psutil.Process().memory_info().rss
-from hf_elmo.corpus.embedding import embed_layers
+from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.corpus.sentence_embedder import load_model
 folder, dtype, backend, quantization, text, num_sentences = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")][: int(num_sentences)]

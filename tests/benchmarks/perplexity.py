@@ -17,10 +17,10 @@ from torch import nn
 
 from hf_elmo import ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.corpus.text_reader import SentenceReader, read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import Perplexity, evaluate_text
 from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.text.text_reader import SentenceReader, read_files
 
 TEXTS = {
     "old books, valid": "gutenberg/valid.txt.gz",

@@ -16,7 +16,6 @@ import typer
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, modeling_elmo
-from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.language_model import windows as windows_module
 from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
@@ -24,6 +23,7 @@ from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.lstm import lstm_step
 from hf_elmo.pretraining.models import PRESETS
+from hf_elmo.text.text_reader import SentenceReader
 
 VOCABULARY_SIZE = 18_879
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 from hf_elmo.onnx import OrtElmoModel
 
 Array = npt.NDArray[Any]

@@ -24,7 +24,7 @@ from scipy.stats import binomtest
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 
 Array = npt.NDArray[Any]
 Word: TypeAlias = tuple[str, str]  # lemma and part of speech

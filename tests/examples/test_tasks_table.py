@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from hf_elmo.tasks.readers import LabelledSentence
+from hf_elmo.tasks.data.readers import LabelledSentence
 
 PATH = Path(__file__).resolve().parents[2] / "examples" / "tasks" / "table.py"
 TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"

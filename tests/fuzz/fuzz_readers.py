@@ -36,9 +36,8 @@ from tensorflow_checkpoint import write_trained
 
 from convert import ConversionError, convert_checkpoint
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.tasks.readers import (
+from hf_elmo.tasks.data.readers import (
     read_columns,
     read_documents,
     read_frames,
@@ -47,6 +46,7 @@ from hf_elmo.tasks.readers import (
 )
 from hf_elmo.tasks.squad import read_questions
 from hf_elmo.tasks.words import read_static_words, read_vectors
+from hf_elmo.text.text_reader import read_files
 
 SECONDS, BYTES = 60, 2 << 30  # that a reader may take for a file of a few KB
 MAX_EDITS = 4

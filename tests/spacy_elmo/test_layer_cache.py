@@ -4,7 +4,7 @@ from pathlib import Path
 
 from spacy.util import registry
 
-from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.inference.layer_cache import LayerCache
 from spacy_elmo.layer_cache import make_layer_cache
 
 

@@ -22,7 +22,7 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from thinc.api import SGD
 
-from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.inference.layer_cache import LayerCache
 from spacy_elmo.architecture import get_shim
 from spacy_elmo.learned_mix import get_mix
 
@@ -33,7 +33,7 @@ AddElmo = Callable[..., Any]
 
 def count_sentences(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Note each sentence that the biLM reads."""
-    from hf_elmo.corpus import embedding
+    from hf_elmo.inference import embedding
 
     seen: list[list[str]] = []
     original = embedding.embed_pieces

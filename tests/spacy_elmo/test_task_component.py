@@ -17,7 +17,7 @@ from task_cases import BANK, CAT, save_case
 
 from hf_elmo import ElmoModel
 from hf_elmo.tasks import load_task_model, task
-from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.squad import Question
 
 IN_PIPES = ["ner", "sentiment", "srl", "coref"]

@@ -13,7 +13,7 @@ from hf_elmo import (
     ElmoPreTrainedModel,
     ElmoTokenizer,
 )
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}  # float32 sums of small models, in another order
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hf_elmo.corpus.text_reader import SentenceReader
+from hf_elmo.text.text_reader import SentenceReader
 
 SEED = 0
 RUN_ROWS, RUN_WINDOW, RUN_WIDTH, RUN_CELLS = 16, 10, 16, 32

@@ -3,7 +3,7 @@
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from hf_elmo.output_lock import lock_output
+from hf_elmo.files.output_lock import lock_output
 
 
 def hold(folder: Path, file: Path, are_held: Event, are_free: Event) -> None:

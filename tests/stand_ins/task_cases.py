@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import TASKS
-from hf_elmo.tasks.labels import Span
+from hf_elmo.tasks.data.labels import Span
+from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
-from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.squad import Question, split_words
 from hf_elmo.tasks.task import Task
 from hf_elmo.tasks.words import WordInputs

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 from hf_elmo.onnx import OrtElmoModel
 
 SENTENCES = [["The", "bank", "raised", "its", "rates", "."], [], ["A", "river", "bank"]]

@@ -19,10 +19,10 @@ import pytest
 from pyarrow import parquet
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.embedding import embed
 from hf_elmo.corpus.engines import _check_room, embed_in_processes
 from hf_elmo.corpus.rows import Row
 from hf_elmo.corpus.sentence_embedder import SentenceEmbedder
+from hf_elmo.inference.embedding import embed
 
 ROOT = Path(__file__).parents[3]
 TOLERANCE = 1e-5  # float32, whatever a sentence is batched with

@@ -13,7 +13,7 @@ import torch
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.corpus import SentenceEmbedder, sentence_embedder
-from hf_elmo.corpus.embedding import embed
+from hf_elmo.inference.embedding import embed
 
 GROWTH = """
 import sys

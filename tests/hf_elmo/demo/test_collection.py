@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.embedding import embed
 from hf_elmo.demo.collection import Collection, read_collection
+from hf_elmo.inference.embedding import embed
 
 SENTENCES = [
     ("bank: river", ["the", "bank", "of", "the", "river"]),

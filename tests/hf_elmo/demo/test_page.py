@@ -44,7 +44,9 @@ def test_vectors_of_the_collection_are_floats_in_the_order_of_the_places(demo: P
 def test_the_exported_model_takes_the_spelling_of_the_page(demo: Path) -> None:
     data = read_data(demo)["spelling"]
     session = onnxruntime.InferenceSession(demo / "model.onnx")
-    assert session.get_inputs()[0].shape[2] == data["numCells"]
+    shapes = {node.name: node.shape for node in session.get_inputs()}
+    assert shapes["input_ids"][2] == data["numCells"]
+    assert shapes.keys() == {"input_ids", "attention_mask"}
     (row,) = ElmoTokenizer()([["a"]], is_split_into_words=True)["input_ids"][0]
     marks = [data["wordStart"], ord("a") + 1, data["wordEnd"]]
     assert list(row) == marks + [data["padding"]] * (data["numCells"] - 3)

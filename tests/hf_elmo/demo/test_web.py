@@ -18,10 +18,10 @@ from printed import find_blocks
 
 from hf_elmo import ElmoModel
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.corpus.embedding import embed
 from hf_elmo.demo.collection import read_collection
 from hf_elmo.demo.page import WEB, install_runtime, write_demo
 from hf_elmo.demo.spacy_data import read_tokenizer_rules
+from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.scores import find_substitutes
 from hf_elmo.onnx import export_onnx
@@ -163,7 +163,8 @@ def test_guesses_are_those_of_the_softmax(computed: list[dict[str, Any]]) -> Non
 def test_javascript_of_the_docs_prints_what_its_comments_say(runtime: Path, tmp_path: Path) -> None:
     (code,) = find_blocks((DOCS / "demo.md").read_text(encoding="utf-8"), "js")
     model = ElmoModel.from_pretrained(resolve_name(BUNDLED_NAME)).eval()
-    export_onnx(model, tmp_path / "model.onnx")
+    (tmp_path / "exported").mkdir()
+    export_onnx(model, tmp_path / "exported" / "model.onnx")
     (tmp_path / "node_modules").symlink_to(runtime.parent)
     (tmp_path / "embed.mjs").write_text(code, encoding="utf-8")
     result = subprocess.run(

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.corpus.text_reader import SentenceReader
 from hf_elmo.language_model.streams import (
     SentenceStream,
     StreamWindow,
@@ -16,6 +15,7 @@ from hf_elmo.language_model.streams import (
     WindowStream,
 )
 from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.text.text_reader import SentenceReader
 
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "b", "c", "d", "e", "f"])
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
-from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_text
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.pretraining.commands import flush_denormal
+from hf_elmo.text.text_reader import read_files
 
 LINES = [" ".join(("abcdefghij" * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
 

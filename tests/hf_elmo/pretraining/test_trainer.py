@@ -23,7 +23,6 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArgumen
 
 from convert.formats.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.corpus.text_reader import read_files
 from hf_elmo.language_model import losses
 from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream
 from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
@@ -32,6 +31,7 @@ from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.models import create_model
 from hf_elmo.pretraining.trainer import ElmoTrainer
+from hf_elmo.text.text_reader import read_files
 
 # What bilm-tf reached from one seed, with this configuration (oracle/tf_checkpoints/train_tiny).
 BILM_TF_PERPLEXITY = 103.16805

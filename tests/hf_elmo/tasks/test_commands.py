@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hf_elmo.tasks import load_task_model
 from hf_elmo.tasks.commands import add_commands
-from hf_elmo.tasks.time_bound import read_seconds
+from hf_elmo.training.time_bound import read_seconds
 
 APP = typer.Typer()
 add_commands(APP)

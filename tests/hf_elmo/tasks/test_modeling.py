@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from hf_elmo import ElmoModel
-from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks.task import predict
 from hf_elmo.tasks.words import WordInputs
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hf_elmo.tasks import TASKS
-from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, TaggedSentence
+from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
 from hf_elmo.tasks.task import batch_by_length, describe_labels, predict
 
 

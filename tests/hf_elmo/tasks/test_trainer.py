@@ -10,9 +10,9 @@ from torch.testing import assert_close
 from transformers import TrainerCallback, set_seed
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.corpus.layer_cache import LayerCache
-from hf_elmo.tasks.labels import Span
-from hf_elmo.tasks.readers import TaggedSentence
+from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.tasks.data.labels import Span
+from hf_elmo.tasks.data.readers import TaggedSentence
 from hf_elmo.tasks.task import Recipe
 from hf_elmo.tasks.trainer import LengthSampler, TaskTrainer, make_arguments
 from hf_elmo.tasks.words import WordInputs

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.corpus.layer_cache import LayerCache
+from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks.words import WordInputs, read_static_words, read_vectors
 
 TABLE = torch.tensor([[0.5, -1.0], [2.0, 0.25]])

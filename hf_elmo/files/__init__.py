@@ -1,0 +1,1 @@
+"""Files on a disk: atomic writes, locks, safetensors headers."""

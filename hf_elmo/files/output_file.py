@@ -1,0 +1,76 @@
+"""Files that a command writes: complete or not at all, and never in place of the user's."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from hf_elmo.loading import set_usual_mode
+
+
+def check_output_file(
+    output: Path, sources: Iterable[str | Path] = (), *, overwrite: bool = False
+) -> None:
+    """Check that a file can be written, and that no file of the user's is lost by it.
+
+    A device such as `/dev/stdout` can always be written.
+
+    Args:
+        output: The file to write.
+        sources: Files to read, which are never overwritten.
+        overwrite: Whether another file may be.
+
+    Raises:
+        FileExistsError: If the output is there, unless it may be overwritten.
+        OSError: If its folder is missing or cannot be written to.
+    """
+    if output.is_dir():
+        raise IsADirectoryError(f"Expected a file to write, got the folder {output}.")
+    if output.exists() and not output.is_file():
+        return
+    if not output.parent.is_dir():
+        raise FileNotFoundError(
+            f"Expected a folder {output.parent} for {output.name}, found none. Create it."
+        )
+    if not os.access(output.parent, os.W_OK):
+        raise PermissionError(f"Expected a folder that can be written to, got {output.parent}.")
+    if not output.exists():
+        return
+    if any(Path(source).exists() and output.samefile(source) for source in sources):
+        raise FileExistsError(f"Expected an output other than the input, got {output} twice.")
+    if not overwrite:
+        raise FileExistsError(
+            f"Expected a new file, got {output}, which exists. Choose another name, or give "
+            "--overwrite."
+        )
+
+
+@contextmanager
+def replace(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; put what was written there in the place of `path`, or nothing."""
+    # Two processes never write one file, if a killed run left one that is still at work.
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_file(output: Path, text: str) -> None:
+    """Write a text file completely or not at all; to a device, write directly."""
+    if output.exists() and not output.is_file():
+        output.write_text(text, encoding="utf-8")
+        return
+    with replace(output.resolve()) as temporary:  # behind a link
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file with the mode of any new file."""
+    save_file(tensors, path)
+    set_usual_mode(path)

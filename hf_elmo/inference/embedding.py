@@ -1,0 +1,341 @@
+"""Many sentences in, vectors out: batches by length, in bounded memory."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.bilm import ElmoBilm
+from hf_elmo.inference.backend import Backend, Quantization, choose_backend
+from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.scalar_mix import mix_layers
+
+from .exact_windows import NUM_BOUNDARIES, WindowRunner
+
+Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
+Pooling: TypeAlias = Literal["none", "mean", "max"]
+Sentence = TypeVar("Sentence", bound=Sequence[Any])
+
+MAX_BATCH_TOKENS = 2048  # time steps that the biLM runs at once
+LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
+# A product with fewer rows wastes the processor. So a batch gets at least this many sentences, even
+# if they do not fit into the budget: they then run in windows, which costs half as much again.
+MIN_ROWS = 16
+
+
+class Piece(NamedTuple):
+    """Vectors of some words of one sentence. Most sentences are one piece.
+
+    Attributes:
+        sentence: Number of the sentence.
+        start: Number of the first of these words in the sentence.
+        num_words: Words of the whole sentence.
+        vectors: Shape `(layers, words, hidden_size)` or `(words, hidden_size)`; pooled, without
+            the words' axis.
+    """
+
+    sentence: int
+    start: int
+    num_words: int
+    vectors: Tensor
+
+
+def embed_layers(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoPreTrainedModel | ElmoBilm,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+    look_ahead: int | None = None,
+    backend: Backend = "auto",
+    quantization: Quantization = None,
+) -> Iterator[Tensor]:
+    """Compute all layers of each sentence.
+
+    Args:
+        sentences: Sequences of words, of any length.
+        model: The biLM, or a model that holds one, in evaluation mode.
+        tokenizer: Its tokenizer.
+        max_batch_tokens: As for `embed_pieces`.
+        look_ahead: As for `embed_pieces`.
+        backend: As for `embed_pieces`.
+        quantization: As for `embed_pieces`.
+
+    Returns:
+        An iterator of tensors `(layers, words, hidden_size)` on the model's device, one a sentence,
+        in the order of the sentences.
+
+    Raises:
+        ValueError: If an argument is out of its range or the model is being trained.
+        TypeError: If a sentence is a string.
+    """
+    pieces = embed_pieces(
+        sentences,
+        model,
+        tokenizer,
+        max_batch_tokens=max_batch_tokens,
+        look_ahead=look_ahead,
+        backend=backend,
+        quantization=quantization,
+    )
+    return (torch.cat([p.vectors for p in group], dim=-2) for group in _by_sentence(pieces))
+
+
+def embed(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoPreTrainedModel | ElmoBilm,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: Layers = "mix",
+    pooling: Pooling = "none",
+    dtype: npt.DTypeLike = "float32",
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+    look_ahead: int | None = None,
+    backend: Backend = "auto",
+    quantization: Quantization = None,
+) -> Iterator[npt.NDArray[Any]]:
+    """Compute the vectors of each sentence as an array.
+
+    Args:
+        sentences: Sequences of words, of any length.
+        model: The biLM, or a model that holds one, in evaluation mode.
+        tokenizer: Its tokenizer.
+        layers: As for `embed_pieces`.
+        pooling: As for `embed_pieces`.
+        dtype: Of the arrays: float16, float32 or float64.
+        max_batch_tokens: As for `embed_pieces`.
+        look_ahead: As for `embed_pieces`.
+        backend: As for `embed_pieces`.
+        quantization: As for `embed_pieces`.
+
+    Returns:
+        An iterator of arrays, one a sentence, in the order of the sentences. Their shape is
+        `(words, hidden_size)`. With `layers="all"`, the layers are an axis before it; with
+        pooling, there is no axis of words.
+
+    Raises:
+        ValueError: If an argument is out of its range or the model is being trained.
+        TypeError: If a sentence is a string.
+    """
+    if np.dtype(dtype).kind != "f":
+        raise ValueError(f"Expected a floating dtype, got {np.dtype(dtype)}.")
+    pieces = embed_pieces(
+        sentences,
+        model,
+        tokenizer,
+        layers=layers,
+        pooling=pooling,
+        max_batch_tokens=max_batch_tokens,
+        look_ahead=look_ahead,
+        backend=backend,
+        quantization=quantization,
+        device="cpu",
+        dtype=torch.from_numpy(np.empty(0, dtype)).dtype,
+    )
+    axis = -1 if pooling != "none" else -2
+    return (torch.cat([p.vectors for p in group], axis).numpy() for group in _by_sentence(pieces))
+
+
+def embed_pieces(
+    sentences: Iterable[Sequence[str]],
+    model: ElmoPreTrainedModel | ElmoBilm,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    layers: Layers = "all",
+    pooling: Pooling = "none",
+    max_batch_tokens: int = MAX_BATCH_TOKENS,
+    look_ahead: int | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    backend: Backend = "auto",
+    quantization: Quantization = None,
+) -> Iterator[Piece]:
+    """Compute the vectors of each sentence; huge sentences come in pieces, to bound memory.
+
+    Args:
+        sentences: Sequences of words, of any length.
+        model: The biLM, or a model that holds one, in evaluation mode.
+        tokenizer: Its tokenizer.
+        layers: `"all"` = every layer, the word vectors first; `"top"` = the last one; `"mean"` =
+            the mean of all; `"mix"` = the mix that the configuration sets; or the number of one.
+            A mix with layer norm normalises over each sentence.
+        pooling: `"none"` = a vector for each word; `"mean"` or `"max"` = one for each sentence. It
+            is zero for a sentence without words.
+        max_batch_tokens: Time steps that the biLM runs at once. Longer sentences run in windows,
+            with the same result. It is halved when memory runs out.
+        look_ahead: Words that are read ahead, so that sentences of like length can share a batch.
+            The vectors of about as many are held at a time. Longer sentences come in pieces.
+            None = eight batches.
+        device: Device of the vectors; None = the model's.
+        dtype: Of the vectors; None = the model's.
+        backend: As for `choose_backend`.
+        quantization: As for `choose_backend`.
+
+    Returns:
+        An iterator of pieces, in the order of the words. A sentence without words is one empty
+        piece.
+
+    Raises:
+        ValueError: If an argument is out of its range or the model is being trained.
+        TypeError: If a sentence is a string.
+    """
+    bilm = cast(ElmoBilm, model.base_model)
+    look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
+    _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
+    bilm = choose_backend(bilm, backend, quantization)
+    mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
+    select = partial(
+        _select,
+        wanted="all" if mixes_late else layers,
+        model=bilm,
+        dtype=bilm.dtype if dtype is None else dtype,
+    )
+    place = bilm.device if device is None else torch.device(device)
+    runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place)
+    pieces = _run_groups(group_sentences(_check_sentences(sentences), look_ahead), runner)
+    if mixes_late:
+        pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
+    if pooling != "none":
+        pieces = (_pool(group, pooling) for group in _by_sentence(pieces))
+    return pieces
+
+
+def _check_arguments(
+    model: ElmoBilm, layers: Layers, pooling: Pooling, max_batch_tokens: int, look_ahead: int
+) -> None:
+    count = model.config.num_mixed_layers
+    if isinstance(layers, int) and not -count <= layers < count:
+        raise ValueError(f"Expected a layer from 0 (word vectors) to {count - 1}, got {layers}.")
+    if not isinstance(layers, int) and layers not in ("mix", "all", "top", "mean"):
+        raise ValueError(f"Expected layers mix, all, top, mean or a number, got {layers!r}.")
+    if pooling not in ("none", "mean", "max"):
+        raise ValueError(f"Expected pooling none, mean or max, got {pooling!r}.")
+    if max_batch_tokens < 1 or look_ahead < 1:
+        raise ValueError(
+            "Expected max_batch_tokens and look_ahead above 0, got "
+            f"{max_batch_tokens} and {look_ahead}."
+        )
+    if model.training:
+        raise ValueError("Expected a model in evaluation mode; call model.eval() first.")
+
+
+def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+    for words in sentences:
+        if isinstance(words, str):
+            raise TypeError(
+                f"Expected sentences as sequences of words, got the string {words[:40]!r}; "
+                "split it into words first."
+            )
+        yield words
+
+
+def _run_groups(groups: Iterable[list[Sequence[str]]], runner: WindowRunner) -> Iterator[Piece]:
+    """Run groups of sentences; one that is a group alone comes in pieces."""
+    first = 0
+    for group in groups:
+        if len(group) == 1:
+            for _, start, vectors in runner.run(group):
+                yield Piece(first, start, len(group[0]), vectors)
+        else:
+            yield from _run_by_length(group, first, runner)
+        first += len(group)
+
+
+def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner) -> Iterator[Piece]:
+    """Run sentences in batches of like length, longest first."""
+    parts: list[list[Tensor]] = [[] for _ in group]
+    order = sorted(range(len(group)), key=lambda number: -len(group[number]))
+    while order:
+        batch = _take_batch([len(group[number]) for number in order], runner.max_batch_tokens)
+        for row, _, vectors in runner.run([group[number] for number in order[:batch]]):
+            parts[order[row]].append(vectors)
+        del order[:batch]
+    for number, words in enumerate(group):
+        vectors = torch.cat(parts[number], dim=-2) if len(parts[number]) > 1 else parts[number][0]
+        parts[number] = []
+        yield Piece(first + number, 0, len(words), vectors)
+
+
+def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
+    """Reduce the layers to those that are wanted, in the dtype that is wanted."""
+    if isinstance(wanted, int):
+        return layers[wanted].to(dtype)
+    if wanted == "top":
+        return layers[-1].to(dtype)
+    stacked = torch.stack([layer.to(dtype) for layer in layers])
+    if wanted == "mean":
+        return stacked.mean(dim=0)
+    return _mix(stacked, model) if wanted == "mix" else stacked
+
+
+def group_sentences(
+    sentences: Iterable[Sentence], look_ahead: int, count: Callable[[Sentence], int] = len
+) -> Iterator[list[Sentence]]:
+    """Gather sentences of at most `look_ahead` words together; a longer one is a group alone."""
+    group: list[Sentence] = []
+    num_words = 0
+    for words in sentences:
+        size = count(words) + NUM_BOUNDARIES
+        if group and num_words + size > look_ahead:
+            yield group
+            group, num_words = [], 0
+        group.append(words)
+        num_words += size
+    if group:
+        yield group
+
+
+def _take_batch(lengths: Sequence[int], max_batch_tokens: int) -> int:
+    """Count how many sentences, longest first, make a batch."""
+    steps = 0
+    for count, length in enumerate(lengths):
+        steps += length + NUM_BOUNDARIES
+        if steps > max_batch_tokens and count >= MIN_ROWS:
+            return count
+    return len(lengths)
+
+
+def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
+    for _, group in itertools.groupby(pieces, lambda piece: piece.sentence):
+        yield group
+
+
+def _mix(layers: Tensor, model: ElmoBilm) -> Tensor:
+    """Mix the words of one sentence, shape `(layers, words, hidden_size)`, as configured."""
+    config = model.config
+    return mix_layers(
+        layers[:, None],
+        torch.tensor(config.initial_mix_weights, device=layers.device),
+        config.mix_gamma,
+        layer_norm=config.mix_layer_norm,
+    )[0]
+
+
+def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm) -> Piece:
+    """Mix one sentence with layer norm, for which the sentence must be whole."""
+    parts = list(pieces)
+    vectors = _mix(torch.cat([piece.vectors for piece in parts], dim=-2), model)
+    return parts[0]._replace(vectors=vectors)
+
+
+def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:
+    """Reduce a sentence to one vector."""
+    first = next(pieces)
+    if not first.num_words:
+        return first._replace(vectors=first.vectors.sum(dim=-2))
+    if pooling == "mean":
+        # Sums of half precision overflow.
+        total = first.vectors.sum(dim=-2, dtype=torch.float32)
+        for piece in pieces:
+            total += piece.vectors.sum(dim=-2, dtype=torch.float32)
+        return first._replace(vectors=(total / first.num_words).to(first.vectors.dtype))
+    total = first.vectors.amax(dim=-2)
+    for piece in pieces:
+        total = torch.maximum(total, piece.vectors.amax(dim=-2))
+    return first._replace(vectors=total)

@@ -1,0 +1,1 @@
+"""Data of the task models: file formats, labels, metrics."""

@@ -1,0 +1,113 @@
+"""Labels of words that tell where spans are, and back."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+
+from hf_elmo.tasks.layers.crf import Constraints
+
+Scheme: TypeAlias = Literal["BIO", "BIOUL"]
+
+OUTSIDE = "O"
+
+
+class Span(NamedTuple):
+    """Some words of a sentence, with a label.
+
+    Attributes:
+        label: What they are.
+        start: Number of the first word.
+        end: Number of the last word, not of the one after it.
+    """
+
+    label: str
+    start: int
+    end: int
+
+
+def list_labels(names: Iterable[str], scheme: Scheme) -> list[str]:
+    """List the labels of words for some labels of spans: `O`, then those of each name, sorted."""
+    prefixes = "BI" if scheme == "BIO" else "BIUL"
+    return [OUTSIDE, *(f"{prefix}-{name}" for name in sorted(set(names)) for prefix in prefixes)]
+
+
+def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[str]:
+    """Write spans as labels of words.
+
+    Args:
+        spans: Spans that do not overlap.
+        num_words: Words of the sentence.
+        scheme: `BIO` (begin, inside, outside) or `BIOUL` (also unit and last).
+
+    Returns:
+        A label for each word.
+
+    Raises:
+        ValueError: If a span reaches beyond the sentence or overlaps another.
+    """
+    labels = [OUTSIDE] * num_words
+    for label, start, end in spans:
+        if not 0 <= start <= end < num_words:
+            raise ValueError(f"Expected a span inside {num_words} words, got {start} to {end}.")
+        if labels[start : end + 1] != [OUTSIDE] * (end + 1 - start):
+            raise ValueError(
+                f"Expected spans that do not overlap, got a second one at {start} to {end}."
+            )
+        labels[start : end + 1] = [f"I-{label}"] * (end + 1 - start)
+        labels[start] = f"B-{label}"
+        if scheme == "BIOUL":
+            labels[end] = f"{'U' if start == end else 'L'}-{label}"
+    return labels
+
+
+def find_spans(labels: Sequence[str]) -> list[Span]:
+    """Read spans from labels of words, BIO or BIOUL.
+
+    What no scheme allows is read as the usual scorers do: a span ends where its label changes, and
+    an `I` or `L` without a beginning begins one.
+
+    Args:
+        labels: A label for each word.
+
+    Returns:
+        The spans, in their order.
+    """
+    spans: list[Span] = []
+    is_open = False
+    for place, label in enumerate(labels):
+        prefix, _, name = label.partition("-")
+        if prefix == OUTSIDE:
+            is_open = False
+            continue
+        if is_open and prefix in "IL" and spans[-1].label == name:
+            spans[-1] = spans[-1]._replace(end=place)
+        else:
+            spans.append(Span(name, place, place))
+        is_open = prefix in "BI"
+    return spans
+
+
+def constrain_labels(labels: Sequence[str]) -> Constraints:
+    """Find which label may follow which, so that every path is a list of spans.
+
+    Args:
+        labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
+
+    Returns:
+        What may stand where.
+    """
+    parts = [label.partition("-")[::2] for label in labels]
+    is_closed_by_last = any(prefix in ("U", "L") for prefix, _ in parts)
+    may_start = [prefix in ("O", "B", "U") for prefix, _ in parts]
+    may_end = [not is_closed_by_last or prefix in ("O", "U", "L") for prefix, _ in parts]
+
+    def may_follow(first: int, second: int) -> bool:
+        if may_start[second]:
+            return may_end[first]
+        is_inside = parts[first][0] in ("B", "I")
+        return is_inside and parts[first][1] == parts[second][1]
+
+    numbers = range(len(labels))
+    transitions = [[may_follow(first, second) for second in numbers] for first in numbers]
+    return Constraints(torch.tensor(may_start), torch.tensor(transitions), torch.tensor(may_end))

@@ -1,0 +1,483 @@
+"""Read the formats of the field; each refuses a bad file with line, expected and found."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from hf_elmo.text.text_reader import decode_lines, decompress
+
+from .labels import OUTSIDE, Span, find_spans
+
+DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
+TAG_PATTERN = re.compile(r"O|[BIOULES]-.+")
+SAME_TAGS = str.maketrans("SE", "UL")  # BIOES calls units single, and last words ends
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence with spans that do not overlap.
+
+    Attributes:
+        words: Its words.
+        spans: Its spans, such as named entities.
+    """
+
+    words: list[str]
+    spans: list[Span]
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file with their numbers, from 1, without their ends.
+
+    Raises:
+        ValueError: If it is not UTF-8, or is compressed and damaged.
+    """
+    with path.open("rb") as file:
+        lines = decode_lines(decompress(file, path.name), str(path))
+        for number, line in enumerate(lines, start=1):
+            yield number, line.rstrip("\r\n")
+
+
+def split_blanks(line: str) -> list[str]:
+    """Split a line at spaces and tabs alone: other white space may be part of a word."""
+    return [part for part in re.split(r"[ \t]+", line) if part]
+
+
+def refuse(path: Path, number: int, expected: str, found: object) -> NoReturn:
+    """Raise an error about a line of a file."""
+    shown = found if isinstance(found, str) else repr(found)
+    raise ValueError(f"{path}, line {number}: expected {expected}, found {shown[:80]!r}.")
+
+
+def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]:
+    """Read CoNLL columns: a line a word, its text first and its tag last; blank between sentences.
+
+    Args:
+        path: Columns by tabs or spaces, as many in each line; tags in BIO, IOB, BIOUL or BIOES.
+            `-DOCSTART-` and comments, which begin with `#` and have another number of columns, are
+            skipped.
+        reads_tags: Whether there must be tags; else words may be alone, and there are no spans.
+
+    Returns:
+        The sentences.
+
+    Raises:
+        ValueError: If a line has another number of columns or no tag, if the first column counts
+            the words, or if there is no sentence.
+    """
+    sentences = []
+    groups = [*_group_rows(path, is_skipped=lambda line: line.startswith(DOCUMENT_START))]
+    lines = [line for rows in groups for _, line in rows]
+    first = next((line for line in lines if not line.startswith("#")), "".join(lines[:1]))
+    width = len(_split_row(first))
+    for rows in groups:
+        words, tags = list[str](), list[str]()
+        for number, line in rows:
+            columns = _split_row(line)
+            if line.startswith("#") and len(columns) != width and not words:
+                continue
+            if len(columns) != width:
+                refuse(path, number, f"{width} columns, as in other lines", line)
+            if width < 1 + reads_tags or not columns[0].strip():
+                refuse(path, number, "a word and its tag" if reads_tags else "a word", line)
+            if width == 1:
+                columns.append(OUTSIDE)
+            if not TAG_PATTERN.fullmatch(columns[-1]):
+                expected = "a tag such as O, B-PER or I-PER"
+                refuse(path, number, expected + ", or a word alone" * (not reads_tags), columns[-1])
+            words.append(columns[0])
+            tags.append(columns[-1][0].translate(SAME_TAGS) + columns[-1][1:])
+        if words:
+            sentences.append(TaggedSentence(words, find_spans(tags)))
+    _refuse_numbers(path, sentences)
+    return _need_some(sentences, path, "sentences")
+
+
+def _split_row(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else split_blanks(line)
+
+
+def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
+    """Refuse columns of which the first one counts the words, as in CoNLL-U."""
+    for first in (0, 1):
+        numbers = [[str(first + row) for row in range(len(one.words))] for one in sentences]
+        if any(len(row) > 1 for row in numbers) and [one.words for one in sentences] == numbers:
+            raise ValueError(
+                f"{path}: expected words in the first column, found their numbers. Remove that "
+                "column."
+            )
+
+
+def _group_rows(
+    path: Path, *, is_skipped: Callable[[str], bool]
+) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines between blank ones."""
+    rows: list[tuple[int, str]] = []
+    for number, line in read_lines(path):
+        if line.strip() and not is_skipped(line):
+            rows.append((number, line))
+        elif rows:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _need_some(examples: list[Any], path: Path, what: str) -> list[Any]:
+    if not examples:
+        raise ValueError(f"{path}: expected {what}, found none.")
+    return examples
+
+
+class LabelledSentence(NamedTuple):
+    """A sentence with one label, or a phrase of one.
+
+    Attributes:
+        words: Its words.
+        label: Its label.
+    """
+
+    words: list[str]
+    label: str
+
+
+ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+TREE_START = re.compile(r"\s*\(\d+ \(")  # what no sentence begins with
+
+
+def read_trees(
+    path: Path, *, min_phrase: int | None = None, reads_words: bool = False
+) -> list[LabelledSentence]:
+    """Read labelled sentences: Stanford's trees (Socher et al. 2013), or `label<TAB>text`.
+
+    Args:
+        path: A line a sentence: a tree with a label at every node, such as
+            `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words between spaces.
+        min_phrase: Read the phrases of trees of at least so many words too; None = sentences only.
+        reads_words: Whether a line without a tab that does not begin as a tree is a sentence
+            without a label.
+
+    Returns:
+        Sentences, each followed by its phrases.
+
+    Raises:
+        ValueError: If a line is no tree.
+    """
+    examples: list[LabelledSentence] = []
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        if "\t" in line and not TREE_START.match(line):
+            label, *texts = _split_columns(path, number, line, ("label", "text"))
+            examples.append(LabelledSentence(split_blanks(texts[0]), label))
+            continue
+        nodes = _parse_tree(line)
+        if nodes is None and reads_words and not TREE_START.match(line):
+            examples.append(LabelledSentence(split_blanks(line), ""))
+            continue
+        if nodes is None:
+            expected = "a tree such as (3 (2 It) (3 works)), or a label, a tab and a text"
+            refuse(path, number, expected, line)
+        root, *phrases = nodes
+        wanted = (p for p in phrases if min_phrase is not None and len(p.words) >= min_phrase)
+        examples += [root, *wanted]
+    return _need_some(examples, path, "trees")
+
+
+HEADINGS = {
+    *("label", "gold_label", "class", "sentiment", "text", "sentence", "premise", "hypothesis"),
+    *("sentence1", "sentence2", "text1", "text2"),
+}
+
+
+def _split_columns(path: Path, number: int, line: str, names: Sequence[str]) -> list[str]:
+    """Split a line at tabs into a label, which has no blanks, and texts, which have words."""
+    columns = [column.strip(" ") for column in line.split("\t")]
+    expected = f"{', '.join(names)} between tabs, in this order"
+    if len(columns) != len(names) or not all(columns):
+        refuse(path, number, expected, line)
+    if all(column.lower() in HEADINGS for column in columns):
+        refuse(path, number, f"{expected}, and no heading", line)
+    if " " in columns[0]:
+        refuse(path, number, f"{expected}, and a label without blanks", columns[0])
+    return columns
+
+
+def _parse_tree(line: str) -> list[LabelledSentence] | None:
+    """List a tree's nodes, the root first; None if it is none."""
+    nodes: list[LabelledSentence] = []
+    open_nodes: list[LabelledSentence] = []
+    is_label = False
+    for token in re.findall(r"\(|\)|[^\s()]+", line):
+        if token == "(":
+            if nodes and not open_nodes:
+                return None
+            is_label = True
+        elif token == ")":
+            if is_label or not open_nodes or not open_nodes.pop().words:
+                return None
+        elif is_label:
+            open_nodes.append(LabelledSentence([], token))
+            nodes.append(open_nodes[-1])
+            is_label = False
+        else:
+            for node in open_nodes:
+                node.words.append(ESCAPES.get(token, token.replace("\\/", "/")))
+    return nodes if nodes and not open_nodes and not is_label else None
+
+
+class Pair(NamedTuple):
+    """Two sentences and how the second relates to the first.
+
+    Attributes:
+        premise: Words of the first.
+        hypothesis: Words of the second.
+        label: Such as `entailment`, `contradiction` or `neutral`.
+    """
+
+    premise: list[str]
+    hypothesis: list[str]
+    label: str
+
+
+def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
+    """Read SNLI: its JSON lines, or `label<TAB>premise<TAB>hypothesis`, words by spaces.
+
+    Args:
+        path: JSON lines if the name ends in `.jsonl` or a line begins with `{`, with `gold_label`
+            and the binary parses, from which the words are read.
+        keeps_all: Whether pairs without a gold label (`-`) are kept.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        ValueError: If a line is not what it should be.
+    """
+    is_json = ".jsonl" in path.suffixes
+    pairs = []
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        if is_json or line.startswith("{"):
+            keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
+            data = parse_json(path, number, line, keys)
+            label, *parses = (str(data[key]) for key in keys)
+            words = [_read_leaves(parse) for parse in parses]
+        else:
+            label, *texts = _split_columns(path, number, line, ("label", "premise", "hypothesis"))
+            words = [split_blanks(text) for text in texts]
+        if not all(words):
+            refuse(path, number, "two sentences with words", line)
+        if keeps_all or label != "-":
+            pairs.append(Pair(words[0], words[1], label))
+    return _need_some(pairs, path, "pairs")
+
+
+def _read_leaves(parse: str) -> list[str]:
+    leaves = parse.replace("(", " ").replace(")", " ").split()
+    return [ESCAPES.get(leaf, leaf) for leaf in leaves]
+
+
+def parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Read a line of JSON, an object with these keys."""
+    try:
+        data = json.loads(line)
+    except (json.JSONDecodeError, RecursionError):
+        refuse(path, number, "a line of JSON", line)
+    if not isinstance(data, dict) or not set(keys) <= data.keys():
+        refuse(path, number, f"an object with {', '.join(keys)}", line)
+    return data
+
+
+class Frame(NamedTuple):
+    """A predicate in its sentence, and its arguments.
+
+    Attributes:
+        words: Words of the sentence.
+        predicate: Number of the predicate's word.
+        roles: The arguments, `V` not among them.
+    """
+
+    words: list[str]
+    predicate: int
+    roles: list[Span]
+
+
+PREDICATE = "V"
+
+
+def read_frames(path: Path) -> list[Frame]:
+    """Read PropBank frames, an example each, those without any argument included.
+
+    Args:
+        path: JSON lines (`.jsonl`) of `tokens` and `frames`, each with `v` and `args` of
+            `[label, first, last]`; else the columns of CoNLL-2012.
+
+    Returns:
+        The frames.
+
+    Raises:
+        ValueError: If a line is not what it should be.
+    """
+    frames = _read_json_frames(path) if ".jsonl" in path.suffixes else _read_column_frames(path)
+    return _need_some(list(frames), path, "predicates")
+
+
+def _read_json_frames(path: Path) -> Iterator[Frame]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        data = parse_json(path, number, line, ("tokens", "frames"))
+        words, found = data["tokens"], data["frames"]
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            refuse(path, number, "tokens as a list of words", line)
+        if not isinstance(found, list):
+            refuse(path, number, "frames as a list", line)
+        for frame in found:
+            try:
+                place = int(frame["v"])
+                spans = [Span(str(name), int(i), int(j)) for name, i, j in frame["args"]]
+            except (KeyError, OverflowError, TypeError, ValueError):
+                refuse(path, number, "frames with v and args [label, first, last]", frame)
+            if any(not 0 <= s.start <= s.end < len(words) for s in spans) or not (
+                0 <= place < len(words)
+            ):
+                refuse(path, number, f"spans inside {len(words)} tokens", frame)
+            roles = [span for span in spans if span.label != PREDICATE]
+            taken = [word for role in roles for word in range(role.start, role.end + 1)]
+            if len(taken) > len(set(taken)):
+                refuse(path, number, "roles that do not overlap", frame)
+            yield Frame(words, place, roles)
+
+
+CONLL_WORD = 3  # columns of CoNLL-2012, from 0
+CONLL_ROLES = slice(11, -1)  # one for each predicate of the sentence, before coreference
+CONLL_FEWEST = 12
+
+
+def _read_column_frames(path: Path) -> Iterator[Frame]:
+    for rows in _group_rows(path, is_skipped=lambda line: line.startswith("#")):
+        table: list[list[str]] = []
+        for number, line in rows:
+            columns = split_blanks(line)
+            if len(columns) < CONLL_FEWEST or (table and len(columns) != len(table[0])):
+                width = len(table[0]) if table else f"at least {CONLL_FEWEST}"
+                refuse(path, number, f"{width} columns", line)
+            table.append(columns)
+        words = [columns[CONLL_WORD] for columns in table]
+        brackets = [columns[CONLL_ROLES] for columns in table]
+        for frame in range(len(brackets[0])):
+            cells = [row[frame] for row in brackets]
+            spans = _read_brackets(cells)
+            verbs = [span for span in spans or [] if span.label == PREDICATE]
+            if spans is None or len(verbs) != 1:
+                refuse(path, rows[0][0], "roles such as (ARG0*, * and *), one of them V", cells)
+            roles = [span for span in spans if span.label != PREDICATE]
+            yield Frame(words, verbs[0].start, roles)
+
+
+def _read_brackets(cells: Sequence[str]) -> list[Span] | None:
+    """Read `(ARG0*`, `*`, `*)`; None if it is not that."""
+    spans: list[Span] = []
+    is_open = False
+    for place, cell in enumerate(cells):
+        match = re.fullmatch(r"(?:\(([^()*]+))?\*(\))?", cell)
+        if not match or (match[1] and is_open) or (match[2] and not (match[1] or is_open)):
+            return None
+        if match[1]:
+            spans.append(Span(match[1], place, place))
+            is_open = True
+        if is_open:
+            spans[-1] = spans[-1]._replace(end=place)
+        is_open = is_open and not match[2]
+    return None if is_open else spans
+
+
+class Document(NamedTuple):
+    """A document and which of its spans speak of the same.
+
+    Attributes:
+        name: Its name.
+        sentences: Words of each sentence.
+        clusters: Of each entity the first and the last word of its mentions, counted over the
+            document; those of one mention are left out.
+    """
+
+    name: str
+    sentences: list[list[str]]
+    clusters: list[list[tuple[int, int]]]
+
+
+def read_documents(path: Path) -> list[Document]:
+    """Read OntoNotes' columns: word in column 3, coreference in the last one, such as `(5|(3)`.
+
+    Args:
+        path: `#begin document ...` before each document, blank lines between sentences.
+
+    Returns:
+        The documents, without clusters of one mention: a model of pairs cannot find them.
+
+    Raises:
+        ValueError: If a line has too few columns, or a bracket is not opened or not closed.
+    """
+    documents: list[Document] = []
+    name, sentences = "", list[list[str]]()
+    mentions: dict[str, list[tuple[int, int]]] = {}
+    stacks: dict[str, list[int]] = {}
+    place = number = 0
+
+    def finish() -> None:
+        if any(stacks.values()):
+            refuse(
+                path, number, "every mention to end in its document", [*filter(stacks.get, stacks)]
+            )
+        clusters = [sorted(spans) for spans in mentions.values() if len(spans) > 1]
+        if any(sentences):
+            documents.append(Document(name, [*filter(None, sentences)], sorted(clusters)))
+
+    for number, line in read_lines(path):
+        if line.startswith("#begin document"):
+            finish()
+            name, sentences = line.removeprefix("#begin document").strip(), [[]]
+            mentions, stacks, place = {}, {}, 0
+        elif line.startswith("#end document"):
+            continue
+        elif not line.strip():
+            sentences.append([])
+        else:
+            columns = split_blanks(line)
+            if len(columns) <= CONLL_WORD + 1 or not sentences:
+                refuse(
+                    path, number, "#begin document, then columns with a word in the fourth", line
+                )
+            if not _read_mentions(columns[-1], place, stacks, mentions):
+                refuse(path, number, "mentions such as (5, 5) or (5), or - or _", columns[-1])
+            sentences[-1].append(columns[CONLL_WORD])
+            place += 1
+    finish()
+    return _need_some(documents, path, "documents")
+
+
+def _read_mentions(
+    cell: str,
+    place: int,
+    stacks: dict[str, list[int]],
+    mentions: dict[str, list[tuple[int, int]]],
+) -> bool:
+    """Open and close mentions at a word; return whether it could be done."""
+    if cell in ("-", "_"):
+        return True
+    for part in cell.split("|"):
+        match = re.fullmatch(r"(\()?(\w+)(\))?", part)
+        if not match or not (match[1] or match[3]):
+            return False
+        stack = stacks.setdefault(match[2], [])
+        if match[1]:
+            stack.append(place)
+        if match[3]:
+            if not stack:
+                return False
+            mentions.setdefault(match[2], []).append((stack.pop(), place))
+    return True

@@ -1,0 +1,1 @@
+"""Sentences read from files, datasets and spaCy documents."""

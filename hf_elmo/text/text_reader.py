@@ -1,0 +1,390 @@
+"""The one reader of text: tokenised lines, CoNLL-U or raw text, compressed or not, never whole."""
+
+import bz2
+import glob
+import gzip
+import io
+import lzma
+import math
+import random
+import sys
+import zlib
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
+
+import fsspec
+from fsspec.core import has_magic
+
+InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
+# Given a source of chance, yields all sentences of a text in a shuffled order; given None, in the
+# text's own. A sentence is its words.
+SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
+
+NUM_CONLLU_COLUMNS = 10
+# Files that a shuffled pass reads from at once: the more, the better a part of a pass is mixed. An
+# open file of `.xz` holds up to 64 MB in memory.
+OPEN_FILES = 32
+PACKED_BYTES = 4096  # of Zstandard's, which may become ten thousand times as many
+BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
+
+
+def read_files(
+    patterns: Iterable[str | Path],
+    input_format: InputFormat = "text",
+    pipeline: str = "en",
+    *,
+    has_weights: bool = False,
+) -> SentenceReader:
+    """Read files of text, such as those to train on.
+
+    A shuffled pass takes sentences from `OPEN_FILES` files at once, from large files more often,
+    through a buffer of `BUFFER_SIZE` sentences. Sentences without words are skipped.
+
+    Args:
+        patterns: Files, patterns such as `text/*.txt.gz`, or addresses such as `s3://bucket/*.gz`;
+            `.gz`, `.bz2`, `.xz` and `.zst` are decompressed while they are read.
+        input_format: As for `read_sentences`.
+        pipeline: As for `read_sentences`.
+        has_weights: Whether a pattern may end in a weight, as in `old/*.txt=0.5`: how often a pass
+            goes over these files, and with a fraction, over a random share of their sentences.
+
+    Returns:
+        The reader, to be called as often as one likes.
+
+    Raises:
+        FileNotFoundError: If a pattern matches no file.
+        ValueError: If a weight is not above 0.
+    """
+    weights = dict(chain.from_iterable(_weigh_files(str(p), has_weights) for p in patterns))
+    shares = [(file, share) for file, weight in weights.items() for share in _split(weight)]
+
+    def read_file(file: str) -> Iterator[Any]:
+        with open_file(file) as stream:
+            lines = decode_lines(decompress(stream, file), file)
+            if input_format == "text":  # cut into words when its turn has come: less memory
+                yield from (line for line in lines if line.strip())
+            else:
+                yield from filter(None, _cut(lines, input_format, pipeline, file))
+
+    def read(rng: random.Random | None) -> Iterator[list[str]]:
+        chance = rng or random.Random(0)
+        readers = [partial(_take, partial(read_file, file), s, chance) for file, s in shares]
+        sentences: Iterator[Any] = chain.from_iterable(reader() for reader in readers)
+        if rng is not None:
+            sizes = [share * max(measure_file(file), 1) for file, share in shares]
+            sentences = shuffle(_interleave(readers, sizes, rng), rng)
+        return map(str.split, sentences) if input_format == "text" else sentences
+
+    return read
+
+
+def read_dataset(
+    dataset: Iterable[dict[str, Any]],
+    column: str = "text",
+    input_format: InputFormat = "text",
+    pipeline: str = "en",
+) -> SentenceReader:
+    """Read a dataset of the `datasets` package, streamed or not, one or more lines an example.
+
+    Args:
+        dataset: Examples, to be iterated over as often as one likes.
+        column: Where an example holds its text, one sentence a line, or the words of one sentence.
+        input_format: As for `read_sentences`, of text.
+        pipeline: As for `read_sentences`.
+
+    Returns:
+        The reader. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences. Examples
+        without text are skipped.
+
+    Raises:
+        ValueError: If an example has no such column, or something else in it.
+    """
+    is_text = input_format == "text"
+
+    def read_examples() -> Iterator[Any]:
+        for example in dataset:
+            if column not in example:
+                raise ValueError(f"Expected a column {column!r} of text, got {', '.join(example)}.")
+            value = example[column]
+            if isinstance(value, str):
+                lines = iter(value.split("\n"))
+                # As of files, text is cut into words when its turn has come.
+                yield from lines if is_text else _cut(lines, input_format, pipeline, column)
+            elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+                yield value
+            elif value is not None:
+                raise ValueError(f"Expected text or words in column {column!r}, got {value!r:.60}.")
+
+    def read(rng: random.Random | None) -> Iterator[list[str]]:
+        sentences = read_examples() if rng is None else shuffle(read_examples(), rng)
+        cut = (x.split() if isinstance(x, str) else x for x in sentences)
+        return (words for words in cut if words)
+
+    return read
+
+
+def read_sentences(
+    stream: BinaryIO, input_format: InputFormat, pipeline: str = "en", name: str = "the text"
+) -> Iterator[list[str]]:
+    """Read the sentences of one text, in its own order.
+
+    Args:
+        stream: Bytes of UTF-8, not compressed.
+        input_format: `"text"`: one tokenised sentence a line, words between white space;
+            `"raw"`: text for spaCy to cut; `"conllu"`: CoNLL-U.
+        pipeline: spaCy language or pipeline that cuts raw text.
+        name: Name of the text, for errors.
+
+    Returns:
+        An iterator of sentences. An empty line of `"text"` is an empty sentence.
+
+    Raises:
+        ValueError: If a line is not UTF-8, or not what the format asks for.
+    """
+    return _cut(decode_lines(stream, name), input_format, pipeline, name)
+
+
+def find_files(pattern: str) -> list[str]:
+    """Find files by a name, a pattern or an address that the package fsspec knows.
+
+    Raises:
+        FileNotFoundError: If there are none.
+        ValueError: If no file system has such addresses.
+        ImportError: If reading them needs a package that is not installed.
+    """
+    found = _list_files(pattern)
+    if not found:
+        raise FileNotFoundError(f"Expected files to read; none at {pattern}.")
+    return found
+
+
+def _list_files(pattern: str) -> list[str]:
+    if _is_address(pattern):
+        system, path = fsspec.url_to_fs(pattern)
+        names = sorted(system.glob(path)) if has_magic(path) else [path]
+        return [system.unstrip_protocol(name) for name in names if system.isfile(name)]
+    if Path(pattern).is_file():
+        return [pattern]
+    names = sorted(glob.glob(pattern))  # noqa: PTH207 (any folder)
+    return [name for name in names if Path(name).is_file()]
+
+
+def measure_file(name: str) -> int:
+    """Return the bytes of a file, 0 if its server does not tell."""
+    if not _is_address(name):
+        return Path(name).stat().st_size
+    system, path = fsspec.url_to_fs(name)
+    return system.size(path) or 0
+
+
+def open_file(name: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file or an address to be read."""
+    return fsspec.open(name, "rb") if _is_address(name) else Path(name).open("rb")
+
+
+def _is_address(name: str) -> bool:
+    return "://" in name
+
+
+def decompress(stream: BinaryIO, name: str) -> BinaryIO:
+    """Return the bytes of a file, decompressed by the suffix of its name while they are read."""
+    openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
+    opener = cast(Callable[[BinaryIO], BinaryIO] | None, openers.get(Path(name).suffix.lower()))
+    return stream if opener is None else opener(stream)
+
+
+def _open_zstandard(stream: BinaryIO) -> BinaryIO:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise ImportError(
+            "Reading .zst files needs the package zstandard: pip install 'spacy-elmo[train]'."
+        ) from error
+    return io.BufferedReader(_ZstandardReader(stream, zstandard))
+
+
+class _ZstandardReader(io.RawIOBase):
+    """Decompress Zstandard's frames; the package's own reader takes a cut file for a short one."""
+
+    def __init__(self, stream: BinaryIO, zstandard: Any) -> None:
+        self._stream, self._zstandard = stream, zstandard
+        self._frame: Any = None
+        self._packed, self._unpacked = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unpacked:
+            packed = self._packed or self._stream.read(PACKED_BYTES)
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("the file breaks off.")
+                return 0
+            self._frame = self._frame or self._zstandard.ZstdDecompressor().decompressobj()
+            try:
+                self._unpacked = memoryview(self._frame.decompress(packed))
+            except self._zstandard.ZstdError as error:
+                raise zlib.error(str(error)) from error
+            self._packed = self._frame.unused_data
+            self._frame = None if self._frame.eof else self._frame
+        size = min(len(buffer), len(self._unpacked))
+        buffer[:size], self._unpacked = self._unpacked[:size], self._unpacked[size:]
+        return size
+
+
+def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """Decode lines, each with its end; an error tells the line.
+
+    Raises:
+        ValueError: If a line is not UTF-8, or the compressed file that it is from is damaged.
+    """
+    number = 0
+    try:
+        for number, line in enumerate(stream, start=1):
+            text = line.decode()
+            yield text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Expected UTF-8 in {name}, got byte {error.object[error.start]:#04x} in line "
+            f"{number}, column {error.start + 1}. Convert the text first, as with iconv -f latin1 "
+            "-t utf-8."
+        ) from error
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the content's
+            raise
+        raise ValueError(
+            f"Expected a whole compressed file, but {name} is damaged after line {number}: {error}"
+        ) from error
+
+
+def _cut(
+    lines: Iterator[str], input_format: InputFormat, pipeline: str, name: str
+) -> Iterator[list[str]]:
+    if input_format == "conllu":
+        return _read_conllu(lines, name)
+    if input_format == "raw":
+        return _read_raw(lines, pipeline)
+    return map(str.split, lines)
+
+
+def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
+    """Read the forms of the syntactic words: no ranges (3-4), no empty nodes (3.1)."""
+    words: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#"):
+            continue
+        columns = line.rstrip("\r\n").split("\t")
+        if not line.strip():
+            if words:
+                yield words
+            words = []
+        elif len(columns) != NUM_CONLLU_COLUMNS:
+            raise ValueError(
+                f"Line {number} of {name} is not CoNLL-U: expected {NUM_CONLLU_COLUMNS} columns "
+                f"between tabs, got {len(columns)}."
+            )
+        elif columns[0].isdigit():
+            words.append(columns[1])
+    if words:
+        yield words
+
+
+@lru_cache(maxsize=1)
+def _load_pipeline(name: str) -> Any:
+    """Load what cuts raw text, once for all files."""
+    import spacy
+
+    if spacy.util.is_package(name) or Path(name).exists():
+        nlp = spacy.load(name)
+    else:
+        try:
+            nlp = spacy.blank(name)
+        except ImportError as error:
+            raise ValueError(
+                f"Expected a spaCy language or pipeline, got {name!r}. To install one, see "
+                "python -m spacy download."
+            ) from error
+        nlp.add_pipe("sentencizer")
+        nlp.max_length = sys.maxsize  # the bound is for parsers
+    return nlp
+
+
+def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
+    """Cut each line into sentences and words with spaCy; white space is no word."""
+    nlp = _load_pipeline(pipeline)
+    for doc in nlp.pipe(text for text in map(str.strip, lines) if text):
+        for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
+            yield [token.text for token in sentence if not token.is_space]
+
+
+def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:
+    """Find the files of a pattern, each with the weight behind it."""
+    start, _, end = pattern.rpartition("=")
+    try:
+        weight = float(end) if has_weight and start else None
+    except ValueError:
+        weight = None
+    if weight is None or _list_files(pattern):
+        return [(file, 1.0) for file in find_files(pattern)]
+    if not 0 < weight < math.inf:
+        raise ValueError(f"Expected a weight above 0 behind {start}=, got {end}.")
+    return [(file, weight) for file in find_files(start)]
+
+
+def _split(weight: float) -> list[float]:
+    """Split a weight into whole passes over a file and the rest."""
+    rest = weight % 1
+    return [1.0] * int(weight) + [rest] * (rest > 0)
+
+
+def _take(read: Callable[[], Iterator[Any]], share: float, rng: random.Random) -> Iterator[Any]:
+    """Yield a random share of the sentences of a file."""
+    if share == 1:
+        return read()
+    return (sentence for sentence in read() if rng.random() < share)
+
+
+def _interleave(
+    readers: Sequence[Callable[[], Iterator[Any]]], sizes: Sequence[float], rng: random.Random
+) -> Iterator[Any]:
+    """Yield the sentences of all files, each from a random one of those that are open.
+
+    A file is taken by its size, so that a part of a pass is mixed as the whole.
+    """
+    waiting = list(zip(readers, sizes, strict=True))
+    rng.shuffle(waiting)
+    opened = [(read(), size) for read, size in waiting[:OPEN_FILES]]
+    del waiting[:OPEN_FILES]
+    bounds = list(accumulate(size for _, size in opened))
+    while opened:
+        number = bisect(bounds, rng.random() * bounds[-1], hi=len(bounds) - 1)
+        sentence = next(opened[number][0], None)
+        if sentence is not None:
+            yield sentence
+            continue
+        if waiting:
+            read, size = waiting.pop()
+            opened[number] = read(), size
+        else:
+            del opened[number]
+        bounds = list(accumulate(size for _, size in opened))
+
+
+def shuffle(sentences: Iterable[Any], rng: random.Random) -> Iterator[Any]:
+    """Yield all sentences, each a random one of the `BUFFER_SIZE` that came next."""
+    buffer: list[Any] = []
+    for sentence in sentences:
+        if len(buffer) < BUFFER_SIZE:
+            buffer.append(sentence)
+            continue
+        number = int(rng.random() * BUFFER_SIZE)
+        yield buffer[number]
+        buffer[number] = sentence
+    rng.shuffle(buffer)
+    yield from buffer

@@ -1,0 +1,1 @@
+"""Parts that both trainers share: checkpoints, resume checks, time limit."""

@@ -1,0 +1,97 @@
+"""What a training finds in its folder, and what it was begun with: it goes on with the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from transformers.trainer import TRAINER_STATE_NAME
+
+from hf_elmo.files.output_lock import get_rank
+
+SETTINGS_NAME = "settings.json"
+MODEL_FILES = ("config.json", "*.safetensors", "*.bin")
+
+
+def name_option(name: str) -> str:
+    """Return an option as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _show(name: str, value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return name_option(name) if value else f"no {name_option(name)}"
+    return f"{name_option(name)} {value}"
+
+
+def read_json(path: Path) -> Any:
+    """Read a file of JSON; None if it is missing or cut off."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether Trainer has written a folder: its name is that of the step in its state.
+
+    A copy that the user has made, under another name, is no checkpoint of the run.
+    """
+    state = read_json(folder / TRAINER_STATE_NAME)
+    step = state.get("global_step") if isinstance(state, dict) else None
+    return type(step) is int and folder.name == f"checkpoint-{step}"
+
+
+def list_checkpoints(folder: Path) -> dict[int, Path]:
+    """List the checkpoints of a run by their steps, the oldest first."""
+    found = [path for path in folder.glob("checkpoint-*") if is_checkpoint(path)]
+    steps = {int(path.name.removeprefix("checkpoint-")): path for path in found}
+    return dict(sorted(steps.items()))
+
+
+def check_output(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder where a run would replace what it has not made; say if it starts anew.
+
+    Raises:
+        ValueError: If it holds checkpoints and the run is not to be resumed, or a model alone.
+    """
+    if list_checkpoints(folder):
+        if not resume:
+            raise ValueError(
+                f"{folder} holds checkpoints of a training. Go on with --resume, or choose another "
+                "folder."
+            )
+    elif any(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
+        raise ValueError(f"{folder} holds a model that would be lost: choose another folder.")
+    elif resume and get_rank() == 0:
+        typer.echo(f"Starting a new run: there is no checkpoint in {folder}.", err=True)
+
+
+def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Note the settings of a training, or see that they are those that it was begun with.
+
+    It begins anew where there is no checkpoint. Of several processes, the first one does this.
+
+    Args:
+        folder: Of the training.
+        settings: Options and their values; of a path its last name, as files may be moved.
+
+    Raises:
+        ValueError: If a training goes on with another value of an option.
+    """
+    if get_rank() > 0:
+        return
+    path = folder / SETTINGS_NAME
+    text = json.dumps(settings, indent=2, default=lambda value: Path(value).name)
+    if path.exists() and list_checkpoints(folder):
+        before = json.loads(path.read_text("utf-8"))
+        for name, value in json.loads(text).items():
+            if before.get(name) != value:
+                raise ValueError(
+                    f"Expected {_show(name, before.get(name))}, with which the training in "
+                    f"{folder} was begun, got {_show(name, value)}. Give the same options to go "
+                    "on, or another --output."
+                )
+    part = path.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,76 @@
+"""Places of files that a command is to write."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_elmo.files.output_file import check_output_file, replace, save_tensors, write_file
+
+
+def test_a_new_file_and_a_device_can_be_written(tmp_path: Path) -> None:
+    check_output_file(tmp_path / "new.txt")
+    check_output_file(Path("/dev/null"))
+
+
+def test_a_file_that_exists_is_refused_unless_it_may_be_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").touch()
+    with pytest.raises(FileExistsError, match=r"Expected a new file, got .*old.txt, which exists"):
+        check_output_file(tmp_path / "old.txt")
+    check_output_file(tmp_path / "old.txt", overwrite=True)
+
+
+@pytest.mark.parametrize("link", ["data.txt", "hard.txt", "soft.txt"])
+def test_the_input_is_never_overwritten(link: str, tmp_path: Path) -> None:
+    source = tmp_path / "data.txt"
+    source.touch()
+    (tmp_path / "hard.txt").hardlink_to(source)
+    (tmp_path / "soft.txt").symlink_to(source)
+    with pytest.raises(FileExistsError, match="Expected an output other than the input"):
+        check_output_file(tmp_path / link, ["no-file.txt", source], overwrite=True)
+
+
+def test_a_folder_that_is_missing_or_the_output_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"Expected a folder .*missing for found"):
+        check_output_file(tmp_path / "missing" / "found.jsonl")
+    with pytest.raises(IsADirectoryError, match="Expected a file to write, got the folder"):
+        check_output_file(tmp_path, overwrite=True)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(PermissionError, match="Expected a folder that can be written to"):
+        check_output_file(tmp_path / "new.txt")
+
+
+def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+
+    def fail() -> None:
+        with replace(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_link_is_written_through_and_a_device_directly(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").touch()
+    (tmp_path / "link.txt").symlink_to(tmp_path / "file.txt")
+    write_file(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "file.txt").read_text() == "new"
+    write_file(Path("/dev/null"), "nothing")
+
+
+def test_tensors_have_the_mode_of_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    save_tensors({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+    assert len(list(tmp_path.iterdir())) == 2

@@ -1,0 +1,53 @@
+"""Outputs that one process at a time may write."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from lock_holder import hold
+from typer.testing import CliRunner
+
+from hf_elmo.__main__ import app
+from hf_elmo.files.output_lock import lock_output
+
+
+@pytest.mark.slow
+def test_two_processes_do_not_write_one_output(tiny_folder: Path, tmp_path: Path) -> None:
+    folder, file, text = tmp_path / "out", tmp_path / "vectors.npz", tmp_path / "text.conll"
+    text.write_text("The\tO\nbank\tB-A\n\n" * 8)
+    context = multiprocessing.get_context("spawn")
+    are_held, are_free = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(folder, file, are_held, are_free))
+    process.start()
+    assert are_held.wait(60)
+    for output, arguments in [
+        (file, ["embed", text, file, "--model", tiny_folder]),
+        (folder, ["pretrain", "--train", text, "--output", folder]),
+        (folder, ["train", "ner", "--train", text, "--dev", text, "--output", folder]),
+    ]:
+        result = CliRunner().invoke(app, list(map(str, arguments)))
+        assert result.exit_code == 1
+        assert f"Error: Another process is writing {output}: wait for it" in result.output
+    are_free.set()
+    process.join(60)
+    assert process.exitcode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.conll", "tiny-elmo"]
+    assert not list(folder.iterdir())
+
+
+def test_an_output_is_free_after_an_error(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyError), lock_output(tmp_path, tmp_path / ".lock"):
+            raise KeyError
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_processes_of_one_torchrun_share_an_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lock_output(tmp_path, tmp_path / ".lock"):
+        monkeypatch.setenv("RANK", "1")
+        with lock_output(tmp_path, tmp_path / ".lock"):
+            assert (tmp_path / ".lock").exists()
+        assert (tmp_path / ".lock").exists()
+        monkeypatch.delenv("RANK")

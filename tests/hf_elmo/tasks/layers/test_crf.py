@@ -1,0 +1,130 @@
+"""The CRF against the enumeration of all sequences of labels."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from hf_elmo.tasks.layers.crf import (
+    ConditionalRandomField,
+    Constraints,
+    find_best_paths,
+    score_path,
+    sum_paths,
+)
+
+LENGTHS = [4, 1, 0, 3]
+NUM_LABELS = 3
+
+
+def make_inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores `(4, 5, 3)`, of which the last step is padding; labels, transitions and mask."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4, 5, NUM_LABELS, dtype=torch.float64, generator=generator)
+    labels = torch.randint(NUM_LABELS, (4, 5), generator=generator)
+    transitions = torch.randn(NUM_LABELS, NUM_LABELS, dtype=torch.float64, generator=generator)
+    return scores, labels, transitions, torch.arange(5) < torch.tensor(LENGTHS)[:, None]
+
+
+def score_slowly(scores: Tensor, path: tuple[int, ...], transitions: Tensor) -> float:
+    total = sum(float(scores[step, label]) for step, label in enumerate(path))
+    return total + sum(float(transitions[pair]) for pair in itertools.pairwise(path))
+
+
+def list_paths(length: int) -> list[tuple[int, ...]]:
+    return list(itertools.product(range(NUM_LABELS), repeat=length))
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_a_path_scores_the_sum_over_its_steps(row: int) -> None:
+    scores, labels, transitions, mask = make_inputs()
+    path = tuple(labels[row, : LENGTHS[row]].tolist())
+    got = score_path(scores, labels, transitions, mask)[row]
+    assert float(got) == pytest.approx(score_slowly(scores[row], path, transitions))
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_the_sum_over_paths_equals_their_enumeration(row: int) -> None:
+    scores, _, transitions, mask = make_inputs()
+    paths = list_paths(LENGTHS[row])
+    each = torch.tensor([score_slowly(scores[row], path, transitions) for path in paths])
+    got = sum_paths(scores, transitions, mask)[row]
+    assert float(got) == pytest.approx(float(each.double().logsumexp(0)), abs=1e-6)
+
+
+def test_the_gradients_are_right() -> None:
+    scores, labels, transitions, mask = make_inputs()
+    scores.requires_grad_()
+    transitions.requires_grad_()
+
+    def compute(scores: Tensor, transitions: Tensor) -> Tensor:
+        path = score_path(scores, labels, transitions, mask)
+        return path - sum_paths(scores, transitions, mask)
+
+    assert torch.autograd.gradcheck(compute, (scores, transitions))
+
+
+def test_transitions_that_a_checkpoint_lacks_can_be_drawn() -> None:
+    crf = ConditionalRandomField(NUM_LABELS)
+    with torch.no_grad():
+        crf.transitions.fill_(float("nan"))
+    crf.reset_parameters()
+    assert crf.transitions.isfinite().all()
+
+
+def test_padding_gets_no_gradient() -> None:
+    scores, labels, _, mask = make_inputs()
+    scores.requires_grad_()
+    crf = ConditionalRandomField(NUM_LABELS).double()
+    crf(scores, labels, mask).sum().backward()
+    assert scores.grad is not None
+    assert not scores.grad[~mask].any()
+    assert scores.grad[mask].all()
+
+
+def test_the_likelihood_is_that_of_pytorch_crf() -> None:
+    other = pytest.importorskip("torchcrf").CRF(NUM_LABELS, batch_first=True).double()
+    scores, labels, transitions, mask = make_inputs()
+    scores, labels, mask = scores[mask[:, 0]], labels[mask[:, 0]], mask[mask[:, 0]]
+    with torch.no_grad():
+        other.start_transitions.zero_()
+        other.end_transitions.zero_()
+        other.transitions.copy_(transitions)
+    crf = ConditionalRandomField(NUM_LABELS).double()
+    crf.load_state_dict({"transitions": transitions})
+    assert_close(crf(scores, labels, mask), other(scores, labels, mask, reduction="none"))
+    assert find_best_paths(scores, mask, transitions=transitions) == other.decode(scores, mask)
+
+
+@pytest.mark.parametrize("is_constrained", [False, True])
+@pytest.mark.parametrize("row", range(4))
+def test_the_best_path_is_the_best_of_all(row: int, is_constrained: bool) -> None:
+    scores, _, transitions, mask = make_inputs()
+    transitions[0, 2] = 5.0  # so that constraints matter
+    constraints = None
+    paths = list_paths(LENGTHS[row])
+    if is_constrained:  # 2 may only follow 1; no sentence begins with 2 or ends with 1
+        follows = torch.ones(3, 3, dtype=torch.bool)
+        follows[0, 2] = follows[2, 2] = False
+        constraints = Constraints(
+            torch.tensor([True, True, False]), follows, torch.tensor([True, False, True])
+        )
+        paths = [
+            path
+            for path in paths
+            if (2, 2) not in itertools.pairwise(path)
+            and (0, 2) not in itertools.pairwise(path)
+            and path[:1] != (2,)
+            and path[-1:] != (1,)
+        ]
+    best = max(paths, key=lambda path: score_slowly(scores[row], path, transitions))
+    got = find_best_paths(scores, mask, transitions=transitions, constraints=constraints)[row]
+    assert got == list(best)
+
+
+def test_a_batch_without_tokens_has_empty_paths() -> None:
+    scores, mask = torch.zeros(2, 0, 3), torch.zeros(2, 0, dtype=torch.bool)
+    assert find_best_paths(scores, mask, transitions=torch.zeros(3, 3)) == [[], []]
+    assert sum_paths(scores, torch.zeros(3, 3), mask).tolist() == [0.0, 0.0]

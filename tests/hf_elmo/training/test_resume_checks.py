@@ -1,0 +1,72 @@
+"""What a training was begun with."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hf_elmo.training.resume_checks import (
+    check_output,
+    hold_to_settings,
+    list_checkpoints,
+    name_option,
+)
+
+
+def make_checkpoint(folder: Path, step: int) -> None:
+    (folder / f"checkpoint-{step}").mkdir()
+    state = f'{{"global_step": {step}}}'
+    (folder / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+
+
+def test_an_option_is_named_as_it_is_typed() -> None:
+    assert name_option("mix_l2") == "--mix-l2"
+
+
+def test_what_a_training_has_not_made_is_left_alone(tmp_path: Path) -> None:
+    check_output(tmp_path, resume=False)
+    (tmp_path / "model.safetensors").touch()
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="holds a model that would be lost"):
+            check_output(tmp_path, resume=resume)
+    make_checkpoint(tmp_path, 1)
+    check_output(tmp_path, resume=True)
+    with pytest.raises(ValueError, match="holds checkpoints of a training"):
+        check_output(tmp_path, resume=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "config.json", "model-00001-of-00002.safetensors"]
+)
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_model_in_any_form_is_not_overwritten(name: str, resume: bool, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match="holds a model that would be lost"):
+        check_output(tmp_path, resume=resume)
+
+
+def test_other_processes_leave_it_to_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    hold_to_settings(tmp_path, {"seed": 1})
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_are_held_to_from_the_first_checkpoint_on(tmp_path: Path) -> None:
+    hold_to_settings(tmp_path, {"seed": 1, "vectors": None})
+    hold_to_settings(tmp_path, {"seed": 2, "vectors": None})
+    make_checkpoint(tmp_path, 1)
+    hold_to_settings(tmp_path, {"seed": 2, "vectors": None})
+    with pytest.raises(ValueError, match="Expected --seed 2, with which the training in"):
+        hold_to_settings(tmp_path, {"seed": 1, "vectors": None})
+    with pytest.raises(ValueError, match=r"Expected no --vectors, .* got --vectors a.txt"):
+        hold_to_settings(tmp_path, {"seed": 2, "vectors": tmp_path / "a.txt"})
+
+
+def test_checkpoints_are_listed_by_their_steps(tmp_path: Path) -> None:
+    for step in (10, 9):
+        make_checkpoint(tmp_path, step)
+    for name in ("checkpoint-9-copy", "checkpoint-11", "checkpoint-009", "checkpoint-"):
+        shutil.copytree(tmp_path / "checkpoint-9", tmp_path / name)
+    assert list(list_checkpoints(tmp_path)) == [9, 10]

@@ -1,0 +1,52 @@
+"""The bound on a training's time."""
+
+from pathlib import Path
+
+import pytest
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from hf_elmo.training import time_bound
+from hf_elmo.training.time_bound import TimeBound, read_seconds
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The processor's clock, as the test sets it."""
+    clock = [100.0]
+    monkeypatch.setattr(time_bound.time, "process_time", lambda: clock[0])
+    return clock
+
+
+def take_step(bound: TimeBound, folder: Path) -> bool:
+    """Whether training ends after a step."""
+    control = TrainerControl()
+    bound.on_step_end(TrainingArguments(output_dir=str(folder)), TrainerState(), control)
+    return control.should_training_stop
+
+
+def test_the_step_that_goes_over_the_bound_is_the_last(tmp_path: Path, now: list[float]) -> None:
+    bound = TimeBound(tmp_path, max_minutes=2)
+    now[0] += 119
+    assert not take_step(bound, tmp_path)
+    now[0] += 2
+    assert take_step(bound, tmp_path)
+
+
+def test_the_time_before_a_kill_counts(tmp_path: Path, now: list[float]) -> None:
+    bound = TimeBound(tmp_path, max_minutes=2)
+    now[0] += 90
+    take_step(bound, tmp_path)
+    assert read_seconds(tmp_path) == 90
+    again = TimeBound(tmp_path, max_minutes=2)
+    now[0] += 29
+    assert not take_step(again, tmp_path)
+    now[0] += 2
+    assert take_step(again, tmp_path)
+    assert read_seconds(tmp_path) == 121
+
+
+def test_without_a_bound_the_time_is_only_noted(tmp_path: Path, now: list[float]) -> None:
+    bound = TimeBound(tmp_path)
+    now[0] += 1e6
+    assert not take_step(bound, tmp_path)
+    assert read_seconds(tmp_path) == 1e6
