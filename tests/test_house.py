@@ -47,7 +47,14 @@ BANNED_TURN = re.compile(
     r"|stands?|stood|lies|lays? out|laid out|puts? right|for the while|those that|what is)\b"
 )
 # Folders and pages that are written so; the others follow, folder by folder.
-PLAIN = ("convert",)
+PLAIN = (
+    "convert",
+    "hf_elmo/corpus",
+    "hf_elmo/inference",
+    "hf_elmo/language_model",
+    "hf_elmo/pretraining",
+    "hf_elmo/text",
+)
 TEXTS = sorted(
     path
     for folder in (*PLAIN, "docs", "examples", "hf_elmo/bundled")
