@@ -16,7 +16,7 @@ from .word_cache import WordIds
 NO_EXPORT = (
     "ELMo cannot be exported or traced (torch.export, torch.jit.trace, torch.onnx.export): its "
     "loops depend on the lengths of words and sentences, which a trace would fix. For an ONNX file "
-    "run `python -m hf_elmo export model.onnx --model NAME`. Under torch.compile the model runs "
+    "run `python -m hf_elmo export NAME FOLDER`. Under torch.compile the model runs "
     "uncompiled, and the code around it is compiled."
 )
 

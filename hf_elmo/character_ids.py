@@ -1,8 +1,10 @@
 """Words as rows of ids: how a word is spelled, and where the rows of a batch come from."""
 
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
@@ -370,3 +372,14 @@ def make_batch(
         }
     # The base class asks the encodings of the Rust tokenizers just what an ElmoEncoding can tell.
     return BatchEncoding(data, cast(Any, encodings), return_tensors)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """Read a vocabulary, a JSON list."""
+    try:
+        vocab = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"Expected a JSON list in {path}, got: {error}.") from error
+    if not isinstance(vocab, list):
+        raise ValueError(f"Expected a JSON list in {path}, got a {type(vocab).__name__}.")
+    return vocab

@@ -1,8 +1,10 @@
 """The configuration of a biLM: its sizes, its vocabularies' special ids, its mix."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -25,6 +27,37 @@ SPECIAL_CHAR_IDS = (  # their names, in the configuration and the tokenizer
 MAX_CHARACTERS_PER_TOKEN = 50  # of bilm-tf and AllenNLP
 
 ORIGINAL_CHAR_FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
+
+MAX_LAYERS = 1000  # of LSTMs, highways, filters or mixes
+MAX_CHARACTERS = 10_000  # of a word
+MAX_WIDTH = 2**20
+MAX_ROWS = 2**31 - 1  # of a table: ids have 32 bits
+MAX_VALUE = 3e38  # of a float32
+
+# Errors that transformers and PyTorch raise for files of another shape than they expect.
+DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+)
+
+
+@contextmanager
+def refuse_damage(name: object) -> Iterator[None]:
+    """Raise a `ValueError` that names the model where its files cannot be read."""
+    try:
+        yield
+    except DAMAGE as error:
+        if isinstance(error, ValueError):  # as a misshapen tensor's, which says all
+            raise
+        cause = str(error).partition("\n")[0]
+        raise ValueError(
+            f"Expected the files of an ELMo model in {str(name)!r}, got some that cannot be read: "
+            f"{type(error).__name__}: {cause}. Copy or fetch them again."
+        ) from error
 
 
 @strict
@@ -127,6 +160,9 @@ class ElmoConfig(PreTrainedConfig):
     freeze_bilm: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
+        num_labels = kwargs.get("num_labels")
+        if isinstance(num_labels, int) and not 0 <= num_labels <= MAX_WIDTH:  # a name for each
+            raise ValueError(f"Expected num_labels from 0 to {MAX_WIDTH}, got {num_labels}.")
         if self.char_filters is None:
             self.char_filters = [list(pair) for pair in ORIGINAL_CHAR_FILTERS]
         if self.char_embedding_size == 0:
@@ -134,6 +170,18 @@ class ElmoConfig(PreTrainedConfig):
         if self.hidden_size is None:
             self.hidden_size = self.projection_size * (2 if self.bidirectional else 1)
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # transformers' own
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Self:
+        """Make a configuration from what `config.json` holds.
+
+        Raises:
+            ValueError: If it is of another model.
+        """
+        found = config_dict.get("model_type", cls.model_type)
+        if found != cls.model_type:
+            raise ValueError(f"Expected model_type {cls.model_type!r}, got {found!r}.")
+        return super().from_dict(config_dict, **kwargs)
 
     @property
     def num_filters(self) -> int:
@@ -170,15 +218,30 @@ class ElmoConfig(PreTrainedConfig):
 
     def validate_elmo_sizes(self) -> None:
         """Check that every width and count is in its range."""
-        for name in ("projection_size", "cell_size", "num_hidden_layers", "num_scalar_mixes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Expected {name} of at least 1, got {getattr(self, name)}.")
-        for name in ("char_embedding_size", "word_embedding_size", "word_vocab_size", "vocab_size"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"Expected {name} of at least 0, got {getattr(self, name)}.")
+        for name, low, high in (
+            ("projection_size", 1, MAX_WIDTH),
+            ("cell_size", 1, MAX_WIDTH),
+            ("num_hidden_layers", 1, MAX_LAYERS),
+            ("num_scalar_mixes", 1, MAX_LAYERS),
+            ("num_highway_layers", 0, MAX_LAYERS),
+            ("num_filters", 0, MAX_WIDTH),
+            ("char_embedding_size", 0, MAX_WIDTH),
+            ("char_vocab_size", 1, MAX_ROWS),
+            ("word_embedding_size", 0, MAX_WIDTH),
+            ("word_vocab_size", 0, MAX_ROWS),
+            ("vocab_size", 0, MAX_ROWS),
+            ("forget_bias", -MAX_VALUE, MAX_VALUE),
+            ("mix_gamma", -MAX_VALUE, MAX_VALUE),
+            ("mix_l2", 0, MAX_VALUE),
+        ):
+            if not low <= getattr(self, name) <= high:  # nor is NaN
+                raise ValueError(
+                    f"Expected {name} from {low} to {high}, got {getattr(self, name)}."
+                )
         for name in ("cell_clip", "projection_clip"):
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise ValueError(f"Expected {name} above 0, or None, got {getattr(self, name)}.")
+            clip = getattr(self, name)
+            if clip is not None and not 0 < clip <= MAX_VALUE:
+                raise ValueError(f"Expected {name} above 0 and finite, or None, got {clip}.")
         for name in ("dropout", "classifier_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"Expected {name} from 0 to below 1, got {getattr(self, name)}.")
@@ -217,20 +280,21 @@ class ElmoConfig(PreTrainedConfig):
         """Check the char-CNN's filters and the special characters' ids."""
         if self.char_embedding_size == 0:
             return
-        if not self.char_filters:
-            raise ValueError("Expected char_filters [[width, number], ...], got none.")
+        if self.char_filters is None or not 0 < len(self.char_filters) <= MAX_LAYERS:
+            raise ValueError(
+                f"Expected 1 to {MAX_LAYERS} char_filters [[width, number], ...], got "
+                f"{len(self.char_filters or [])}."
+            )
         for pair in self.char_filters:
             if len(pair) != 2 or min(pair) < 1 or pair[0] > self.max_characters_per_token:
                 raise ValueError(
                     "Expected char_filters [width, number] with a width from 1 to "
                     f"max_characters_per_token {self.max_characters_per_token}, got {pair}."
                 )
-        if self.num_highway_layers < 0:
-            raise ValueError(f"Expected num_highway_layers >= 0, got {self.num_highway_layers}.")
-        if self.max_characters_per_token < 3:
+        if not 3 <= self.max_characters_per_token <= MAX_CHARACTERS:
             raise ValueError(
-                "Expected max_characters_per_token of at least 3 (a character and two marks), got "
-                f"{self.max_characters_per_token}."
+                "Expected max_characters_per_token from 3 (a character and two marks) to "
+                f"{MAX_CHARACTERS}, got {self.max_characters_per_token}."
             )
         for name in SPECIAL_CHAR_IDS:
             if not 0 < getattr(self, name) < self.char_vocab_size:
@@ -246,5 +310,5 @@ class ElmoConfig(PreTrainedConfig):
                 f"Expected {self.num_mixed_layers} mix_weights (the word vectors and each LSTM "
                 f"layer), got {len(self.mix_weights)}."
             )
-        if self.mix_l2 < 0:
-            raise ValueError(f"Expected mix_l2 of at least 0, got {self.mix_l2}.")
+        if not all(abs(weight) <= MAX_VALUE for weight in self.mix_weights or []):
+            raise ValueError(f"Expected finite mix_weights, got {self.mix_weights}.")

@@ -1,8 +1,11 @@
 """What all ELMo models share: initial values, strict loading, saving."""
 
+import json
 import os
 import shutil
 import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
@@ -13,17 +16,38 @@ from uuid import uuid4
 import torch
 from huggingface_hub import constants, is_offline_mode
 from huggingface_hub.file_download import repo_folder_name
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils.hub import cached_file
 
-from .configuration_elmo import ElmoConfig
+from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
 from .model_card import make_model_card, push_with_card
 
+OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_file: None, no error
 NETWORK_SECONDS = 10  # to answer
 WEIGHTS = "model*.safetensors"  # one file, or shards
+PICKLED_WEIGHTS = "pytorch_model*.bin"
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
+FLOATING = {"F64", "F32", "F16", "BF16"} | {
+    str(dtype) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+}  # dtypes of weights, as safetensors and PyTorch call them
+MAX_SURPLUS = 2**26  # values that a configuration may describe and the files lack
+# Of `from_pretrained`, for all files of a model.
+HUB_OPTIONS = (
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "revision",
+    "subfolder",
+    "token",
+)
+
+
+class MisshapenError(RuntimeError, ValueError):
+    """A tensor has another shape than the configuration asks for (transformers' RuntimeError)."""
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
@@ -66,9 +90,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
 
         Raises:
-            ValueError: If the file of weights is damaged. If a tensor of the biLM is missing or
-                surplus, unless the caller asks for the report (`output_loading_info=True`) and so
-                is told. Tensors of heads may be there or not, with transformers' usual warning.
+            ValueError: If a file is damaged, weights are no finite floating-point numbers, or the
+                tokenizer does not fit. If a tensor of the biLM is missing or surplus, unless the
+                caller asks for the report (`output_loading_info=True`) and so is told. Tensors of
+                heads may be there or not, with transformers' usual warning.
             RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
                 for heads only. (So does transformers, but without naming it.)
             OSError: If there is no such model.
@@ -80,7 +105,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
         model: Self
         report: dict[str, Any]
         name = str(pretrained_model_name_or_path)
-        try:
+        with refuse_damage(name), _explain_damaged_weights(name):
+            if pretrained_model_name_or_path is not None:
+                cls._check_files(name, **kwargs)
             model, report = super().from_pretrained(  # type: ignore[misc]  # a pair, as asked for
                 pretrained_model_name_or_path,
                 *args,
@@ -88,17 +115,34 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 ignore_mismatched_sizes=True,  # so that the error is ours, and names them
                 **kwargs,
             )
-        except SafetensorError as error:
-            raise ValueError(
-                f"The weights of {name!r} are damaged ({error}). Copy or fetch them again."
-            ) from error
         if not wants_report:
             _check_keys(report, name)
         _check_shapes(report, name, allows_misshapen_heads)
+        if getattr(model, "hf_quantizer", None) is None:
+            check_weights(model.state_dict())
         model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
         if not cls.is_remote_code():
             vars(model.config).pop("auto_map", None)  # names files that saving would not write
         return (model, report) if wants_report else model
+
+    @classmethod
+    def _check_files(cls, name: str, config: Any = None, **options: Any) -> None:
+        """Check a model's files before anything is allocated for it."""
+        hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
+        if not isinstance(config, PreTrainedConfig):
+            config_class = cast(type[PreTrainedConfig], cls.config_class)
+            config, _ = config_class.from_pretrained(name, return_unused_kwargs=True, **options)
+        check_tokenizer(name, getattr(config, "bilm", config), **hub)
+        files = _find_weights(name, **hub)
+        for file in files if getattr(config, "quantization_config", None) is None else []:
+            _check_dtypes(file)
+        with torch.device("meta"):
+            wanted = sum(weight.numel() for weight in cls(config).parameters())
+        if files and wanted > sum(file.stat().st_size for file in files) + MAX_SURPLUS:
+            raise ValueError(
+                f"Expected weights of {wanted:,} values in {name!r}, as its config.json says; its "
+                "files are too small for them. Its weights do not fit its config.json."
+            )
 
     def save_pretrained(  # type: ignore[override]  # the rest is passed through
         self,
@@ -217,6 +261,73 @@ def _find_network_problem() -> str | None:
         return f", and {constants.ENDPOINT} cannot be reached: is there a network? ({reason})"
 
 
+@contextmanager
+def _explain_damaged_weights(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, torch.serialization.pickle.UnpicklingError) as error:  # type: ignore[attr-defined]  # hf_elmo imports no pickle
+        raise ValueError(
+            f"The weights of {name!r} are damaged ({str(error).splitlines()[0]}). Copy or fetch "
+            "them again."
+        ) from error
+
+
+def check_tokenizer(name: str | PathLike[str], config: ElmoConfig, **hub: Any) -> None:
+    """Check that the tokenizer of a model, if there is one, spells words as the biLM reads them.
+
+    Args:
+        name: A folder, or a name on the Hub.
+        config: Of the biLM.
+        **hub: Of `HUB_OPTIONS`.
+
+    Raises:
+        ValueError: If not.
+    """
+    path = cached_file(name, "tokenizer_config.json", **OPTIONAL_FILE, **hub)
+    if path is None or not config.char_embedding_size:
+        return
+    tokenizer = json.loads(Path(path).read_text(encoding="utf-8"))
+    for field in ("max_characters_per_token", *SPECIAL_CHAR_IDS):
+        expected, got = getattr(config, field), tokenizer.get(field, getattr(config, field))
+        if type(got) is not int or got != expected:
+            raise ValueError(
+                f"Expected {field} {expected} in tokenizer_config.json of {str(name)!r}, as in its "
+                f"config.json, got {got!r}."
+            )
+
+
+def check_weights(weights: Mapping[str, Tensor]) -> None:
+    """Raise a `ValueError` that names the first weight of no finite floating-point numbers."""
+    for name, weight in weights.items():
+        if str(weight.dtype) not in FLOATING:
+            raise ValueError(f"Expected floating-point weights, got {weight.dtype} in {name}.")
+        if not weight.is_meta and not torch.isfinite(weight).all():
+            raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
+
+
+def _find_weights(name: str, **hub: Any) -> list[Path]:
+    """Find the files of weights of a folder; of a model on the Hub, only one that is not shards."""
+    folder = Path(name) / (hub.get("subfolder") or "")
+    if folder.is_dir():
+        files = sorted(file for file in folder.glob(WEIGHTS) if file.is_file())
+        return files or sorted(folder.glob(PICKLED_WEIGHTS))
+    path = cached_file(name, SAFE_WEIGHTS_NAME, **OPTIONAL_FILE, **hub)
+    return [] if path is None else [Path(path)]
+
+
+def _check_dtypes(file: Path) -> None:
+    """Refuse weights that are no floating-point numbers, which PyTorch would cast."""
+    if file.suffix == ".bin":
+        stored = torch.load(file, map_location="meta", weights_only=True)
+        dtypes = {name: str(weight.dtype) for name, weight in stored.items()}
+    else:
+        with safe_open(file, framework="pt") as tensors:
+            dtypes = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+    for name, dtype in dtypes.items():
+        if dtype not in FLOATING:
+            raise ValueError(f"Expected floating-point weights in {file}, got {dtype} in {name}.")
+
+
 def _is_of_bilm(key: str) -> bool:
     return key.removeprefix("elmo.").startswith(BILM_PREFIXES)
 
@@ -243,7 +354,7 @@ def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: boo
         if _is_of_bilm(key) or not allows_misshapen_heads
     ]
     if wrong:
-        raise RuntimeError(
+        raise MisshapenError(
             f"The checkpoint {name!r} has misshapen tensors: {', '.join(wrong)}. Its weights do "
             "not fit its config.json. (ignore_mismatched_sizes=True draws a new head.)"
         )

@@ -12,8 +12,9 @@ direction where steps are long (both in `lstm_loops`).
 """
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from .lstm_loops import (
     run_layer,
     run_with_gradients,
 )
-from .weight_marks import mark_weights
+from .weight_marks import KeptResult, mark_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 
@@ -64,13 +65,6 @@ def lstm_step(
         if config.projection_clip is not None:
             output = output.clamp(-config.projection_clip, config.projection_clip)
     return output, cell
-
-
-class PackedOnce(NamedTuple):
-    """Packed weights, and what they were packed for and from."""
-
-    key: Hashable
-    packed: LayerWeights
 
 
 class ElmoLstm(GradientCheckpointingLayer):
@@ -107,7 +101,7 @@ class ElmoLstm(GradientCheckpointingLayer):
             if config.use_cell_projection
             else None
         )
-        self._packed: PackedOnce | None = None
+        self.packed = KeptResult()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -129,23 +123,12 @@ class ElmoLstm(GradientCheckpointingLayer):
         `mark_weights` defines what counts as a change. Weights in training are not cached.
         """
         weights = self.weights()
-        if self.training and self.state_weight.requires_grad:
+        marks = mark_weights(self.config, [weight for weight in weights if weight is not None])
+        if marks is None or (self.training and self.state_weight.requires_grad):
+            self.packed.clear()
             return pack_weights(weights, self.config, dtype)
-        marks = mark_weights(weight for weight in weights if weight is not None)
-        key = dtype, self.config.forget_bias, marks
-        kept = self._packed  # once: another thread may replace it
-        if kept is None or kept.key != key:
-            self._packed = kept = PackedOnce(key, pack_weights(weights, self.config, dtype))
-        return kept.packed
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode, as `nn.Module`; forget the packed weights if it is or was training."""
-        if mode or self.training:
-            self._packed = None
-        return super().train(mode)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_packed": None}  # packed tensors can be neither copied nor saved
+        compute = partial(pack_weights, weights, self.config, dtype)
+        return cast(LayerWeights, self.packed.get((dtype, marks), compute))
 
     def forward(
         self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False

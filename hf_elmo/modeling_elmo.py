@@ -1,7 +1,7 @@
 """The biLM in the order of the data: characters, words, words in context, their mix."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self, cast
 
 import torch
@@ -12,13 +12,13 @@ from transformers import initialization
 from .bilm import ElmoBilm
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
-from .lstm import ElmoLstmStack, State, run_stacks
+from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
+from .weight_marks import KeptResult, mark_weights
 from .word_cache import (
     WordCache,
     WordIds,
     encode_distinct,
     encode_in_chunks,
-    identify_weights,
     is_plain,
 )
 
@@ -166,21 +166,28 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
+        self.onnx_model = KeptResult()  # made by `hf_elmo.inference`
         self.post_init()
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; while none of its weights is trained, a biLM stays in evaluation mode.
 
-        Dropout in what does not learn would be noise. What is trained forgets the words it knew.
+        Dropout in what does not learn would be noise. It clears the caches: fused optimisers do
+        not count their writes to weights.
         """
-        mode = mode and any(parameter.requires_grad for parameter in self.parameters())
-        if mode:
-            self.word_cache.clear()
-        return super().train(mode)
+        self.clear_caches()
+        return super().train(mode and any(weight.requires_grad for weight in self.parameters()))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self.word_cache.clear()  # a new tensor may reuse the old address
-        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's own
+    def clear_caches(self) -> None:
+        """Forget what was computed from the weights: call it after a write through `weight.data`.
+
+        Other changes of weights and of the configuration are seen.
+        """
+        self.word_cache.clear()
+        self.onnx_model.clear()
+        for module in self.modules():
+            if isinstance(module, ElmoLstm):
+                module.packed.clear()
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the table that the first ids index: characters, or words if there are none."""
@@ -218,12 +225,14 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
 
     def _encode(self, *batches: WordIds) -> list[Tensor]:
         encoder = self.token_encoder
-        parameters = list(encoder.parameters())
-        is_learning = torch.is_grad_enabled() or encoder.training
-        is_learning = is_learning and any(parameter.requires_grad for parameter in parameters)
-        cache = None if is_learning or not is_plain(encoder, ENCODER_CLASSES) else self.word_cache
-        state = None if cache is None else identify_weights(parameters)
-        return encode_distinct(encoder, cache, state, batches)
+        may_learn = self.training or torch.is_grad_enabled()
+        may_learn = may_learn and any(weight.requires_grad for weight in self.parameters())
+        keeps = not may_learn and is_plain(encoder, ENCODER_CLASSES)
+        marks = mark_weights(self.config, encoder.parameters()) if keeps else None
+        if marks is None:
+            self.clear_caches()  # an optimiser's step or a merged adapter may follow
+        cache = None if marks is None else self.word_cache
+        return encode_distinct(encoder, self.config, cache, marks, batches)
 
     @torch.compiler.disable
     def run_lstms(

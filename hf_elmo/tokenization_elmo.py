@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import regex
@@ -38,6 +38,7 @@ from .character_ids import (
     join_rows,
     lay_out,
     make_batch,
+    read_vocabulary,
     take,
 )
 from .configuration_elmo import (
@@ -50,6 +51,7 @@ from .configuration_elmo import (
     WORD_END_CHAR_ID,
     WORD_START_CHAR_ID,
     ElmoConfig,
+    refuse_damage,
 )
 
 # Words of a text: a number with its inner points and commas; an apostrophe after a word with the
@@ -177,6 +179,9 @@ class ElmoTokenizer(PythonBackend):
                 "Expected a char_vocab with characters='code_points' and only then, got characters="
                 f"{self.characters!r} and {'no' if self.char_vocab is None else 'a'} char_vocab."
             )
+        for name in ("sentence_start", "sentence_end", "unknown"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"Expected a string as {name}, got {getattr(self, name)!r}.")
         if self.characters == "none" and self.word_vocab is None:
             raise ValueError("Expected a word_vocab with characters='none', got none.")
         for name, vocab in (("char_vocab", self.char_vocab), ("word_vocab", self.word_vocab)):
@@ -254,6 +259,12 @@ class ElmoTokenizer(PythonBackend):
         return tokenizer
 
     @classmethod
+    def from_pretrained(cls, name: str | PathLike[str], *args: Any, **kwargs: Any) -> Self:  # type: ignore[override]
+        """Load a tokenizer as the base class does, or say that its files are damaged."""
+        with refuse_damage(name):
+            return cast(Self, super().from_pretrained(name, *args, **kwargs))
+
+    @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
         """Read the vocabulary files that `from_pretrained` has found.
 
@@ -270,7 +281,7 @@ class ElmoTokenizer(PythonBackend):
         for name in VOCAB_FILES_NAMES:
             path = kwargs.pop(name, None)
             if path is not None:
-                kwargs[name.removesuffix("_file")] = _read_vocabulary(Path(path))
+                kwargs[name.removesuffix("_file")] = read_vocabulary(Path(path))
         return kwargs
 
     def save_vocabulary(
@@ -587,13 +598,3 @@ class ElmoTokenizer(PythonBackend):
         if count_axes(token_ids) > self._num_sentence_axes:
             return [self._decode(ids, skip_special_tokens, **kwargs) for ids in token_ids]
         return self._decode(token_ids, skip_special_tokens, **kwargs)
-
-
-def _read_vocabulary(path: Path) -> list[str]:
-    try:
-        vocab = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"Expected a JSON list in {path}, got: {error}.") from error
-    if not isinstance(vocab, list):
-        raise ValueError(f"Expected a JSON list in {path}, got a {type(vocab).__name__}.")
-    return vocab

@@ -1,34 +1,74 @@
-"""Marks of weights, by which what was computed from them is known to be out of date."""
+"""Results computed from weights, kept until the weights or the settings change."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-SAMPLE_SIZE = 64  # numbers of each weight, about; all numbers of a smaller weight
+from .configuration_elmo import ElmoConfig
 
 
-def mark_weights(weights: Iterable[Tensor]) -> Hashable:
-    """Return a mark of weights, which differs from an earlier one if they have changed since.
+class WeightMarks:
+    """Identity and version of weights, and the settings they are used with: equal while unchanged.
 
-    It holds the address of each weight, PyTorch's count of writes to it, and numbers spread over
-    it. PyTorch does not count writes through `weight.data`, by which thinc's optimisers, averages
-    of weights and merged adapters change a whole weight: the numbers show them. A write through
-    `data` to a few numbers of a weight may go unseen.
-
-    Args:
-        weights: At least one, of any shapes and dtypes, on one device. Those without numbers that
-            can be read (on the device "meta", or of a subclass of `Tensor`) count by address and
-            writes alone.
-
-    Returns:
-        The mark, to be compared by `==`.
+    No value of a weight is read, so a GPU is not synchronised. PyTorch counts writes to a tensor,
+    but not those through `weight.data` or by fused optimisers. Code that writes through `data`
+    calls `ElmoModel.clear_caches` or `torch.autograd.graph.increment_version`. A copy of marks
+    equals nothing.
     """
-    plain = [weight.detach() for weight in weights]
-    writes = [(w.data_ptr(), 0 if w.is_inference() else w._version) for w in plain]
-    samples = [
-        w.reshape(-1)[:: w.numel() // SAMPLE_SIZE | 1]  # an odd step, so as to meet many columns
-        for w in plain
-        if type(w) is Tensor and not w.is_meta
-    ]
-    return (*writes, *(torch.cat(samples).tolist() if samples else ()))
+
+    def __init__(self, config: ElmoConfig, weights: list[Tensor]) -> None:
+        device = weights[0].device.type
+        has_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        dtype = has_autocast and torch.get_autocast_dtype(device)
+        self._weights = weights
+        self._values = [w.detach() for w in weights]  # alive, so that no other gets their address
+        self._state = dtype, dict(vars(config)), [(w.data_ptr(), w._version) for w in weights]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, WeightMarks)
+            and self._state == other._state
+            and all(a is b for a, b in zip(self._weights, other._weights, strict=True))
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # its tensors may change
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        return object, ()
+
+
+def mark_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightMarks | None:
+    """Mark weights; None if changes of them cannot be told, so that nothing may be kept.
+
+    That is so for all but plain parameters: inference tensors have no version, and the weights of
+    parametrizations, pruning, `functional_call` and quantized subclasses are computed elsewhere.
+    """
+    weights = list(weights)
+    is_marked = all(type(w) is nn.Parameter and not w.is_inference() for w in weights)
+    return WeightMarks(config, weights) if is_marked else None
+
+
+class KeptResult:
+    """One result, kept while its key is the same. It is neither copied nor pickled.
+
+    Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the result."""
+        self._kept: tuple[Any, Any] | None = None
+
+    def get(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """Return the result for a key, computed only if another was kept."""
+        kept = self._kept  # once: another thread may replace it
+        if kept is None or kept[0] != key:
+            self._kept = kept = key, compute()
+        return kept[1]
+
+    def __reduce__(self) -> tuple[type["KeptResult"], tuple[()]]:
+        return KeptResult, ()

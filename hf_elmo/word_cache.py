@@ -3,15 +3,15 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from .configuration_elmo import ElmoConfig
-from .weight_marks import mark_weights
 
 WORDS_PER_CHUNK = 128  # words encoded at a time: bounds memory
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
@@ -27,30 +27,45 @@ Encoder = Callable[[Tensor | None, Tensor | None], Tensor]
 
 def encode_distinct(
     encoder: Encoder,
+    config: ElmoConfig,
     cache: "WordCache | None",
-    state: Hashable,
+    state: object,
     batches: Sequence[WordIds],
 ) -> list[Tensor]:
     """Encode words, equal words once, cached words not at all.
 
     Args:
         encoder: Computes the vectors of words.
+        config: Its vocabulary sizes bound the ids.
         cache: Keeps the vectors; None = they are not cached.
-        state: Identifies the weights of the encoder; the cache is valid for this state only.
+        state: Marks of the encoder's weights; the cache is valid for this state only.
         batches: Words: character ids of shape `(words, characters)`, or None without characters;
             rows of the lexicon of shape `(words,)`, or None without a lexicon.
 
     Returns:
         Word vectors of each batch, shape `(words, width)`, on the weights' device.
+
+    Raises:
+        TypeError: If ids are not integers.
+        ValueError: If an id is not in its vocabulary.
     """
-    return [_encode_batch(encoder, cache, state, *batch) for batch in batches]
+    sizes = config.char_vocab_size, config.word_vocab_size
+    return [_encode_batch(encoder, sizes, cache, state, *batch) for batch in batches]
 
 
-def identify_weights(parameters: list[nn.Parameter]) -> Hashable:
-    """Identify the weights, and the dtype in which autocast computes with them."""
-    device = parameters[0].device.type
-    dtype = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-    return mark_weights(parameters), dtype
+def _read_ids(name: str, ids: Tensor | None, size: int) -> list[npt.NDArray[np.int32]]:
+    """Copy ids to the CPU, shape `(words, columns)`, and check them there; [] if there are none."""
+    if ids is None:
+        return []
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"Expected {name} of integers, got {ids.dtype}.")
+    values = ids.cpu().numpy()
+    if len(values) and not 0 <= values.min() <= values.max() < size:
+        raise ValueError(
+            f"Expected {name} from 0 to {size - 1}, got {values.min()} to {values.max()}. Call the "
+            "model's own tokenizer, loaded by the same name."
+        )
+    return [values.astype(np.int32).reshape(len(values), -1 if len(values) else 1)]
 
 
 def encode_in_chunks(
@@ -88,14 +103,15 @@ def encode_in_chunks(
 
 def _encode_batch(
     encoder: Encoder,
+    sizes: tuple[int, int],
     cache: "WordCache | None",
-    state: Hashable,
+    state: object,
     input_ids: Tensor | None,
     word_input_ids: Tensor | None,
 ) -> Tensor:
-    columns = [word_input_ids[:, None]] if word_input_ids is not None else []
-    columns += [input_ids] if input_ids is not None else []
-    rows = torch.cat(columns, dim=1).to("cpu", torch.int32).contiguous().numpy()
+    columns = _read_ids("word_input_ids", word_input_ids, sizes[1])
+    columns += _read_ids("input_ids", input_ids, sizes[0])
+    rows = np.concatenate(columns, axis=1)
     if not len(rows):
         return encoder(input_ids, word_input_ids)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0].tolist()
@@ -135,8 +151,8 @@ def is_plain(module: nn.Module, classes: Collection[type[nn.Module]]) -> bool:
 class WordCache:
     """Keep the vectors of words; forget those used longest ago when there is no room.
 
-    A vector depends on a word and on weights alone: `fetch` is given something that tells the
-    weights' state, and forgets everything when that has changed.
+    A vector depends on a word, on weights and on settings alone: `fetch` is given marks of both,
+    and forgets everything when they have changed.
 
     Threads may share it. A forked process starts with an empty one, as does a copy or what is
     unpickled.
@@ -155,7 +171,7 @@ class WordCache:
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # rows of the table, oldest use first
         self._forget(None)
 
-    def _forget(self, weights: Hashable) -> None:
+    def _forget(self, weights: object) -> None:
         self._weights = weights
         self._slots.clear()
         self._table: Tensor | None = None
@@ -172,7 +188,7 @@ class WordCache:
             self._forget(None)
 
     def fetch(
-        self, keys: Sequence[bytes], weights: Hashable, compute: Callable[[list[bytes]], Tensor]
+        self, keys: Sequence[bytes], weights: object, compute: Callable[[list[bytes]], Tensor]
     ) -> Tensor:
         """Look words up; compute and keep those that are missing.
 

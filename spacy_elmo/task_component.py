@@ -267,8 +267,9 @@ class ElmoTask:
         if any(getattr(model.elmo.config, x) != getattr(bilm.config, x) for x in BILM_FIELDS):
             return False
         own, other = model.elmo.state_dict(), bilm.state_dict()
-        mark = (id(source), mark_weights(own.values()), mark_weights(other.values()))
-        if mark != self._mark:
+        marks = [mark_weights(x.config, x.parameters()) for x in (model.elmo, bilm)]
+        mark = (id(source), *marks)
+        if None in marks or mark != self._mark:
             self._is_shared = own.keys() == other.keys() and all(
                 weight.dtype == other[name].dtype and torch.equal(weight.cpu(), other[name].cpu())
                 for name, weight in own.items()

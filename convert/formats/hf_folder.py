@@ -27,7 +27,7 @@ from convert.layout import (
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
 from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
-from hf_elmo.loading import BILM_PREFIXES
+from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
@@ -73,7 +73,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     try:
         config = ElmoConfig.from_pretrained(folder)
     except (StrictDataclassError, *MALFORMED) as error:
-        raise ConversionError(f"{folder}: expected an ElmoConfig, got: {error}") from error
+        cause = error.__cause__ or error  # that of StrictDataclassError is what a user can read
+        raise ConversionError(f"{folder}: expected an ElmoConfig, got: {cause}") from error
     path = folder / WEIGHTS
     if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
         raise ConversionError(
@@ -100,7 +101,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             target_words=target_words,
             mixes=_read_mixes(folder / MIXES),
             left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
-            **_read_tokenizer(folder),
+            **_read_tokenizer(folder, config),
         )
 
 
@@ -116,11 +117,12 @@ def _read_target_words(path: Path, num_rows: int) -> tuple[str, ...]:
     return words
 
 
-def _read_tokenizer(folder: Path) -> dict[str, Any]:
+def _read_tokenizer(folder: Path, config: ElmoConfig) -> dict[str, Any]:
     """Read the tokenizer's arguments; a byte-based biLM may be saved without a tokenizer."""
     if not (folder / "tokenizer_config.json").is_file():
         return {}
     try:
+        check_tokenizer(folder, config)
         tokenizer = ElmoTokenizer.from_pretrained(folder)
     except MALFORMED as error:
         raise ConversionError(f"{folder}: expected an ElmoTokenizer, got: {error}") from error
@@ -147,6 +149,8 @@ def _read_mixes(path: Path) -> dict[str, Mix]:
 
 def _open_tensor(name: str, file: safe_open) -> LazyTensor:
     stored = file.get_slice(name)
+    if stored.get_dtype() not in FLOATING:
+        raise ConversionError(f"{name}: expected floating-point numbers, got {stored.get_dtype()}.")
 
     def read_rows(start: int, stop: int) -> FloatArray:
         rows: torch.Tensor = stored[start:stop]

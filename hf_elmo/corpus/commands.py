@@ -90,7 +90,7 @@ def embed(
     backend: Annotated[
         Backend,
         typer.Option(
-            help="Engine; auto: ONNX Runtime for float32 and int8 on a CPU, else PyTorch."
+            help="Engine; auto: ONNX Runtime on a CPU for int8 and smaller float32 models."
         ),
     ] = "auto",
     device: Annotated[

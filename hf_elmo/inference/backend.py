@@ -1,14 +1,13 @@
 """The choice between PyTorch and ONNX Runtime for the inference of a biLM."""
 
-import json
 import threading
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from torch import nn
+import torch
 
 from hf_elmo.bilm import ElmoBilm
+from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import find_problem
 from hf_elmo.weight_marks import mark_weights
@@ -16,12 +15,14 @@ from hf_elmo.weight_marks import mark_weights
 if TYPE_CHECKING:
     from hf_elmo.onnx import OrtElmoModel
 
+# Multiplications of a time step for each row: 2**19 of the bundled model, 2**23 of the original.
+# At 2**23, PyTorch is 5 to 25 % faster in float32 (docs/performance.md).
+LARGE_STEP = 2**21
+
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
 
-# For each model in memory: fingerprint of its weights and settings, and the model for ONNX Runtime.
-_MADE: "WeakKeyDictionary[nn.Module, tuple[Hashable, OrtElmoModel]]" = WeakKeyDictionary()
-_LOCK = threading.Lock()
+_LOCK = threading.Lock()  # threads that share a model make its sessions once
 
 
 def choose_backend(
@@ -31,6 +32,7 @@ def choose_backend(
 
     `"auto"` is ONNX Runtime for an unmodified float32 model on a CPU, and PyTorch for all else:
     models in training mode, on a GPU, in another dtype, with adapters, hooks or parametrizations.
+    It is PyTorch too for a large model in float32, whose products oneDNN computes faster.
 
     Args:
         model: A biLM, of PyTorch or of ONNX Runtime already.
@@ -50,7 +52,9 @@ def choose_backend(
     if not isinstance(model, ElmoModel):
         return model
     problem = find_problem(model, quantization)
-    if quantization is None and (backend == "torch" or (backend == "auto" and problem)):
+    if quantization is None and (
+        backend == "torch" or (backend == "auto" and (problem or _is_faster_in_torch(model)))
+    ):
         return model
     if backend == "torch":
         raise ValueError(
@@ -59,17 +63,15 @@ def choose_backend(
         )
     if problem:
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
-    return _make_once(model, quantization)
-
-
-def _make_once(model: ElmoModel, quantization: Quantization) -> "OrtElmoModel":
     from hf_elmo.onnx import OrtElmoModel
 
-    config = json.dumps(model.config.to_dict(), sort_keys=True, default=str)
-    key = quantization, config, mark_weights(model.parameters())
+    marks = mark_weights(model.config, model.parameters())
+    make = partial(OrtElmoModel.from_model, model, quantization=quantization)
     with _LOCK:
-        made = _MADE.get(model)
-        if made is None or made[0] != key:
-            made = key, OrtElmoModel.from_model(model, quantization=quantization)
-            _MADE[model] = made
-    return made[1]
+        return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))
+
+
+def _is_faster_in_torch(model: ElmoModel) -> bool:
+    """Return whether products take most of the time, and oneDNN computes them."""
+    step = 4 * model.config.cell_size * model.config.projection_size
+    return step >= LARGE_STEP and can_pack(torch.float32, "cpu")

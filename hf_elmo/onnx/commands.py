@@ -1,36 +1,56 @@
 """The command `python -m hf_elmo export`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from huggingface_hub import ModelCard
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
 from transformers.utils import logging
 
-from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
-from hf_elmo.loading import check_name
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.files.output_file import check_output_file
+from hf_elmo.loading import ElmoPreTrainedModel, check_name
+from hf_elmo.model_card import CARD_FILE
+
+MODEL_FILE = "model.onnx"
+CONFIG_FILES = ("config.json", "tokenizer_config.json")
+LOADERS = {
+    "ElmoForTokenClassification": AutoModelForTokenClassification,
+    "ElmoForNer": AutoModelForTokenClassification,
+    "ElmoForSequenceClassification": AutoModelForSequenceClassification,
+}
 
 
 @report_errors
 def export(
-    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="File to write: model.onnx.")],
-    model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
+    model: Annotated[str, typer.Argument(help="A folder, a name on the Hub, or elmo-mini-en.")],
+    output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to.")],
     int8: Annotated[
         bool, typer.Option("--int8", help="Store the LSTMs' weights in 8 bits.")
     ] = False,
     opset: Annotated[int, typer.Option(help="Version of the ONNX operators.", min=18)] = 18,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a biLM as one ONNX file, to be run without PyTorch.
+    """Write a model as an ONNX file, to be run without PyTorch.
 
     \b
-    python -m hf_elmo export model.onnx
-    python -m hf_elmo export model.onnx --model my-elmo --int8
+    python -m hf_elmo export elmo-mini-en exported
+    python -m hf_elmo export my-tagger exported --int8
 
-    Inputs: input_ids (batch, tokens, characters), attention_mask (batch, tokens) and, if the model
-    has a word lexicon, word_input_ids (batch, tokens), all int64. Outputs: hidden_states
-    (layers + 1, batch, tokens, width) and elmo (batch, tokens, width), float32.
+    The folder gets model.onnx, config.json and tokenizer_config.json. A biLM, ElmoForNer and the
+    heads for token and sequence classification can be exported. Inputs, int64: input_ids (batch,
+    tokens, characters), attention_mask (batch, tokens) and, if the model has a word lexicon,
+    word_input_ids (batch, tokens). Outputs, float32: hidden_states (layers + 1, batch, tokens,
+    width) and elmo (batch, tokens, width), or the logits of the head.
 
     The graph is compared with PyTorch before the file gets its name.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
@@ -39,8 +59,35 @@ def export(
     name = resolve_name(model)
     check_name(name)
     logging.disable_progress_bar()
-    bilm = ElmoModel.from_pretrained(name).eval()
+    output.mkdir(parents=True, exist_ok=True)
+    for file in (MODEL_FILE, *CONFIG_FILES):
+        check_output_file(output / file, overwrite=overwrite)
+    loaded, tokenizer = _load(name), AutoTokenizer.from_pretrained(name)
+    settings = json.dumps(tokenizer.init_kwargs, default=str)
+    metadata = {"tokenizer": settings, "licence": _read_licence(Path(name))}
+    path = output / MODEL_FILE
     export_onnx(
-        bilm, output, quantization="int8" if int8 else None, opset=opset, overwrite=overwrite
+        loaded,
+        path,
+        quantization="int8" if int8 else None,
+        opset=opset,
+        metadata=metadata,
+        overwrite=overwrite,
     )
-    typer.echo(f"Wrote {output}, {output.stat().st_size:,} bytes.", err=True)
+    loaded.config.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    typer.echo(f"Wrote {path}, {path.stat().st_size:,} bytes.", err=True)
+
+
+def _load(name: str) -> ElmoPreTrainedModel:
+    """Load a model with the head that its configuration names, if it can be exported."""
+    architectures = AutoConfig.from_pretrained(name).architectures or [""]
+    loader = LOADERS.get(architectures[0], AutoModel)
+    loaded: ElmoPreTrainedModel = loader.from_pretrained(name)  # in evaluation mode
+    return loaded
+
+
+def _read_licence(folder: Path) -> str:
+    """Read the licence from a model's card; empty if it is not stated."""
+    card = folder / CARD_FILE
+    return str(ModelCard.load(card).data.license or "") if card.is_file() else ""

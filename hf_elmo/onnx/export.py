@@ -1,18 +1,24 @@
-"""A biLM as one ONNX file: ids in, layers and their mix out."""
+"""A model as one ONNX file: ids in, layers and their mix, or a head's logits, out."""
 
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import torch
 from onnx import ModelProto, TensorProto, helper
+from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.files.output_file import check_output_file, replace
+from hf_elmo.files.output_file import check_output_file
+from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 
 from .graph import OPSET, Array, Graph, Quantization, declare, encode_words, run_direction
+from .heads import HEADS, Layers, Output, declare_outputs, mix_layers
 from .support import find_problem
 
 TOLERANCE = 1e-3  # of the check against PyTorch in float32: layers of the original size reach 1e-4
@@ -22,28 +28,36 @@ CHECKED_LENGTHS = (5, 2)  # words of the two sentences of the check
 
 
 def export_onnx(
-    model: ElmoModel,
+    model: ElmoPreTrainedModel,
     path: str | Path,
     *,
     quantization: Quantization = None,
     opset: int = OPSET,
+    metadata: Mapping[str, str] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a biLM as a self-contained ONNX file.
+    """Write a model as a self-contained ONNX file.
 
-    Inputs: `input_ids (batch, tokens, characters)`, `word_input_ids (batch, tokens)` if there is a
-    lexicon, both int64, and `attention_mask (batch, tokens)`, int64: 1 for each word. Padding may
-    be on either side. Outputs, in float32: `hidden_states (layers + 1, batch, tokens, hidden_size)`
-    and `elmo (batch, tokens, hidden_size)`, zero at padding. The boundary tokens are inside.
+    Inputs, int64: `input_ids (batch, tokens, characters)`, `word_input_ids (batch, tokens)` if
+    there is a lexicon, `static_ids (batch, tokens)` if an `ElmoForNer` has static vectors, and
+    `attention_mask (batch, tokens)`: 1 for each word. Padding may be on either side, on the right
+    for `ElmoForNer`. The boundary tokens are inside.
 
-    The file is checked against PyTorch on two sentences before it gets its name.
+    Outputs, float32, of a biLM: `hidden_states (layers + 1, batch, tokens, hidden_size)` and
+    `elmo (batch, tokens, hidden_size)`, zero at padding. Of `ElmoForTokenClassification`:
+    `logits (batch, tokens, labels)`. Of `ElmoForSequenceClassification`: `logits (batch, labels)`.
+    Of `ElmoForNer`: the same as for words, and `transitions (labels, labels)` of its CRF.
+
+    The file is checked against PyTorch on two sentences before it gets its name. Weights above 2 GB
+    are in a second file, `<path>_data`.
 
     Args:
-        model: An unmodified biLM on the CPU.
+        model: An unmodified model on the CPU: a biLM or one of these heads.
         path: File to write, usually `model.onnx`.
         quantization: `"int8"` for 8-bit weights of the LSTMs, `"int7"` for 7 bits, which do not
             saturate on processors without VNNI, or None for float32.
         opset: Version of the ONNX operators, 18 or later.
+        metadata: Entries beside the configuration, such as the licence.
         overwrite: Whether to replace an existing file.
 
     Raises:
@@ -52,117 +66,116 @@ def export_onnx(
         OSError: If the file cannot be written.
     """
     path = Path(path)
-    check_output_file(path, overwrite=overwrite)
-    model = _check_exportable(model, opset)
-    graph, proto = _make_graph(model, quantization, opset)
-    size = sum(array.nbytes for array in graph.initializers.values())
-    if size > MAX_BYTES:
-        raise ValueError(
-            f"Expected weights of at most {MAX_BYTES:,} bytes in one ONNX file, got {size:,}."
-        )
-    onnx.checker.check_model(proto)
-    serialized = proto.SerializeToString()
-    _check_outputs(model, serialized, quantization)
-    with replace(path) as temporary:
-        temporary.write_bytes(serialized)
+    data = path.with_name(f"{path.name}_data")
+    for output in (path, data):
+        check_output_file(output, overwrite=overwrite)
+    _check_exportable(model, opset)
+    proto = _make_model(model, quantization, opset)
+    config = model.config.to_json_string(use_diff=False)
+    settings = {"config": config, "architecture": type(model).__name__}
+    settings |= {"quantization": quantization or "", **(metadata or {})}
+    helper.set_model_props(proto, settings)
+    large = proto.ByteSize() > MAX_BYTES
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        written = Path(folder, path.name)
+        onnx.save_model(proto, written, save_as_external_data=large, location=data.name)
+        onnx.checker.check_model(written)
+        _check_outputs(model, written, quantization)
+        if large:
+            Path(folder, data.name).replace(data)
+        written.replace(path)
 
 
-def _check_exportable(model: ElmoModel, opset: int) -> ElmoModel:
-    if not isinstance(model, ElmoModel):
+def _check_exportable(model: ElmoPreTrainedModel, opset: int) -> None:
+    name = type(model).__name__
+    if not isinstance(model, ElmoModel) and name not in HEADS:
         raise ValueError(
-            f"Expected an ElmoModel to export, got {type(model).__name__}. Heads cannot be "
-            "exported yet: export the biLM with ElmoModel.from_pretrained(name)."
+            f"Expected an ElmoModel or {', '.join(HEADS)} to export, got {name}. Export its biLM: "
+            "ElmoModel.from_pretrained(name)."
         )
-    problem = find_problem(model)
-    if problem:
+    bilm = model.base_model
+    problem = find_problem(bilm) if isinstance(bilm, ElmoModel) else None
+    if problem or model.training:
+        problem = problem or "one in training mode"
         raise ValueError(f"Expected a model that can be exported, got {problem}.")
-    if model.config.mix_layer_norm != "none":
-        raise ValueError(
-            f'Expected mix_layer_norm "none", got {model.config.mix_layer_norm!r}. Export with '
-            '"none", and mix hidden_states outside of the graph.'
-        )
     if opset < OPSET:
         raise ValueError(f"Expected an opset of at least {OPSET}, got {opset}.")
-    return model
 
 
-def _make_graph(
-    model: ElmoModel, quantization: Quantization, opset: int
-) -> tuple[Graph, ModelProto]:
-    """Make the graph of a whole biLM."""
-    config = model.config
-    graph = Graph(model.state_dict(), quantization)
-    inputs = []
+def _make_model(model: Any, quantization: Quantization, opset: int) -> ModelProto:
+    """Make the graph of a model."""
+    head = HEADS.get(type(model).__name__)
+    config = getattr(model.config, "bilm", model.config)  # a task's configuration holds its biLM's
+    weights = {name.removeprefix("elmo."): w for name, w in model.state_dict().items()}
+    graph = Graph(weights, quantization)
+    inputs = [
+        declare(name, TensorProto.INT64, *shape) for name, shape in _list_inputs(model).items()
+    ]
+    bilm = _run_bilm(graph, config, model.base_model)
+    if head is not None:
+        outputs = head(graph, model.config, bilm)
+    else:
+        shape = ("batch", "tokens", config.hidden_size)
+        mix = np.array(config.initial_mix_weights)
+        mixed = mix_layers(graph, bilm, mix, config.mix_gamma, config.mix_layer_norm)
+        outputs = [
+            Output("hidden_states", bilm.layers, (config.num_mixed_layers, *shape)),
+            Output("elmo", mixed, shape),
+        ]
+    declared = declare_outputs(graph, outputs)
+    return graph.make("elmo", inputs, declared, inline=True, opset=opset)
+
+
+def _list_inputs(model: Any) -> dict[str, tuple[int | str, ...]]:
+    """List the inputs that a model reads, with their axes."""
+    config = getattr(model.config, "bilm", model.config)
+    has_bilm = isinstance(model.base_model, ElmoModel)
     shape = ("batch", "tokens")
+    inputs: dict[str, tuple[int | str, ...]] = {"attention_mask": shape}
+    if config.char_embedding_size and (has_bilm or model.config.char_size):
+        inputs["input_ids"] = (*shape, config.max_characters_per_token)
+    if config.word_embedding_size and has_bilm:
+        inputs["word_input_ids"] = shape
+    if getattr(model.config, "static_size", 0):
+        inputs["static_ids"] = shape
+    return inputs
+
+
+def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any) -> Layers:
+    """Run a whole biLM, or only find the words if there is none."""
+    ids, axis = "", graph.constant([2], np.int64)
     if config.char_embedding_size:
-        width = config.max_characters_per_token
-        inputs.append(declare("input_ids", TensorProto.INT64, *shape, width))
-    if config.word_embedding_size:
-        inputs.append(declare("word_input_ids", TensorProto.INT64, *shape))
-    inputs.append(declare("attention_mask", TensorProto.INT64, *shape))
-    words = _encode_batch(graph, config)
+        flat = graph.constant([-1, config.max_characters_per_token], np.int64)
+        ids = graph.add("Reshape", "input_ids", flat)
+    is_word = graph.add("Cast", "attention_mask", to=TensorProto.BOOL)
+    is_word = graph.add("Unsqueeze", is_word, axis)  # (batch, tokens, 1)
+    if not isinstance(bilm, ElmoModel):
+        return Layers("", is_word, ids)
+    words = _encode_batch(graph, config, ids)
     # <S> is the first time step and </S> the last, wherever the padding is: the state does not
     # change between them and the words.
     with torch.no_grad():
-        boundaries = model.encode_boundaries().numpy()
+        boundaries = bilm.encode_boundaries().numpy()
+    batch = graph.add("Shape", "attention_mask", start=0, end=1)
+    one, width = (graph.constant([n], np.int64) for n in (1, config.projection_size))
+    shape = graph.add("Concat", one, batch, width, axis=0)
     start, end = (
-        graph.add("Expand", graph.initializer(name, vector), _make_shape(graph, config))
+        graph.add("Expand", graph.initializer(name, vector), shape)
         for name, vector in zip(("<S>", "</S>"), boundaries, strict=True)
     )
     ones = graph.add("Transpose", "attention_mask", perm=[1, 0])
-    ones = graph.add("Unsqueeze", ones, graph.constant([2], np.int64))  # (tokens, batch, 1)
-    is_word = graph.add("Cast", ones, to=TensorProto.BOOL)
+    ones = graph.add("Unsqueeze", ones, axis)  # (tokens, batch, 1)
     pads = graph.constant([1, 0, 0, 1, 0, 0], np.int64)
     framed = graph.add("Pad", ones, pads, graph.constant(1, np.int64))
     mask = graph.add("Cast", framed, to=TensorProto.BOOL)
     x = graph.add("Concat", start, words, end, axis=0)
     layers = _run_directions(graph, config, x, mask)
-    _add_outputs(graph, config, [(x,) * len(layers[0]), *layers], is_word)
-    width = config.hidden_size
-    outputs = [
-        declare("hidden_states", TensorProto.FLOAT, config.num_mixed_layers, *shape, width),
-        declare("elmo", TensorProto.FLOAT, *shape, width),
-    ]
-    proto = graph.make("elmo", inputs, outputs, inline=True, opset=opset)
-    settings = {"config": config.to_json_string(use_diff=False), "quantization": quantization or ""}
-    helper.set_model_props(proto, settings)
-    return graph, proto
+    return Layers(_stack_layers(graph, [(x,) * len(layers[0]), *layers], is_word), is_word, ids)
 
 
-def _add_outputs(
-    graph: Graph, config: ElmoConfig, layers: list[tuple[str, ...]], is_word: str
-) -> None:
-    """Join the directions, drop the boundaries, and mix; set both outputs."""
-    cut = [graph.constant(value, np.int64) for value in ([1], [-1], [0])]
-    first_axis = graph.constant([0], np.int64)
-    rows = []
-    for parts in layers:
-        of_words = graph.add("Slice", graph.add("Concat", *parts, axis=2), *cut)
-        of_words = graph.add("Where", is_word, of_words, graph.constant(0))
-        rows.append(
-            graph.add("Unsqueeze", graph.add("Transpose", of_words, perm=[1, 0, 2]), first_axis)
-        )
-    stacked = graph.add("Concat", *rows, axis=0)
-    weights = torch.tensor(config.initial_mix_weights).softmax(0) * config.mix_gamma
-    mix = graph.initializer("mix", weights.float().numpy().reshape(-1, 1, 1, 1))
-    elmo = graph.add("ReduceSum", graph.add("Mul", stacked, mix), first_axis, keepdims=0)
-    for value, name in ((stacked, "hidden_states"), (elmo, "elmo")):
-        graph.nodes.append(helper.make_node("Identity", [value], [name]))
-
-
-def _make_shape(graph: Graph, config: ElmoConfig) -> str:
-    """Return the shape `(1, batch, projection_size)`."""
-    batch = graph.add("Shape", "attention_mask", start=0, end=1)
-    one, width = (graph.constant([n], np.int64) for n in (1, config.projection_size))
-    return str(graph.add("Concat", one, batch, width, axis=0))
-
-
-def _encode_batch(graph: Graph, config: ElmoConfig) -> str:
+def _encode_batch(graph: Graph, config: ElmoConfig, ids: str) -> str:
     """Encode the words of a batch, shape `(tokens, batch, projection_size)`."""
-    ids = word_ids = ""
-    if config.char_embedding_size:
-        flat = graph.constant([-1, config.max_characters_per_token], np.int64)
-        ids = graph.add("Reshape", "input_ids", flat)
+    word_ids = ""
     if config.word_embedding_size:
         word_ids = graph.add("Reshape", "word_input_ids", graph.constant([-1], np.int64))
     words = encode_words(graph, config, ids, word_ids)
@@ -187,34 +200,60 @@ def _run_directions(graph: Graph, config: ElmoConfig, x: str, mask: str) -> list
     return list(zip(*runs, strict=True))
 
 
-def _check_outputs(model: ElmoModel, serialized: bytes, quantization: Quantization) -> None:
+def _stack_layers(graph: Graph, layers: list[tuple[str, ...]], is_word: str) -> str:
+    """Join the directions and drop the boundaries, shape `(layers, batch, tokens, width)`."""
+    cut = [graph.constant(value, np.int64) for value in ([1], [-1], [0])]
+    first_axis = graph.constant([0], np.int64)
+    rows = []
+    for parts in layers:
+        of_words = graph.add("Slice", graph.add("Concat", *parts, axis=2), *cut)
+        of_words = graph.add("Transpose", of_words, perm=[1, 0, 2])
+        of_words = graph.add("Where", is_word, of_words, graph.constant(0))
+        rows.append(graph.add("Unsqueeze", of_words, first_axis))
+    return str(graph.add("Concat", *rows, axis=0))
+
+
+def _check_outputs(model: Any, path: Path, quantization: Quantization) -> None:
     """Compare a file's outputs with PyTorch's on two sentences of random ids.
 
     Raises:
         ValueError: If they differ.
     """
-    config = model.config
-    generator = torch.Generator().manual_seed(0)
-    shape = (len(CHECKED_LENGTHS), max(CHECKED_LENGTHS))
-    mask = (torch.arange(shape[1]) < torch.tensor(CHECKED_LENGTHS)[:, None]).long()
-    inputs = {"attention_mask": mask}
-    if config.char_embedding_size:
-        size = (*shape, config.max_characters_per_token)
-        ids = torch.randint(1, config.char_vocab_size, size, generator=generator)
-        inputs["input_ids"] = ids * mask[..., None]
-    if config.word_embedding_size:
-        ids = torch.randint(1, config.word_vocab_size, shape, generator=generator)
-        inputs["word_input_ids"] = ids * mask
+    inputs = _draw_inputs(model)
     with torch.no_grad():
-        out = model(**inputs, output_hidden_states=True)
-    expected = torch.stack(out.hidden_states).numpy()
-    session = onnxruntime.InferenceSession(serialized, providers=["CPUExecutionProvider"])
-    actual, _ = session.run(None, {name: ids.numpy() for name, ids in inputs.items()})
-    if not _is_near(actual, expected, quantization):
-        raise ValueError(
-            "Expected the exported graph to compute what PyTorch computes; its layers differ by "
-            f"{np.abs(actual - expected).max():.2g}. Nothing was written. Please report this."
+        out = model(
+            **inputs, **({"output_hidden_states": True} if type(model) is ElmoModel else {})
         )
+    expected = torch.stack(out.hidden_states) if isinstance(model, ElmoModel) else out.logits
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    actual = session.run(None, {name: ids.numpy() for name, ids in inputs.items()})[0]
+    if not _is_near(actual, expected.numpy(), quantization):
+        raise ValueError(
+            "Expected the exported graph to compute what PyTorch computes; its outputs differ by "
+            f"{np.abs(actual - expected.numpy()).max():.2g}. Nothing was written. Please report "
+            "this."
+        )
+
+
+def _draw_inputs(model: Any) -> dict[str, Tensor]:
+    """Draw the ids of two sentences of different lengths."""
+    config = getattr(model.config, "bilm", model.config)
+    sizes = {
+        "input_ids": config.char_vocab_size,
+        "word_input_ids": config.word_vocab_size,
+        "static_ids": getattr(model.config, "static_vocab_size", 0),
+    }
+    generator = torch.Generator().manual_seed(0)
+    tokens = max(CHECKED_LENGTHS)
+    mask = (torch.arange(tokens) < torch.tensor(CHECKED_LENGTHS)[:, None]).long()
+    known = {"batch": len(CHECKED_LENGTHS), "tokens": tokens}
+    inputs = {"attention_mask": mask}
+    for name, axes in _list_inputs(model).items():
+        if name not in inputs:
+            shape = [axis if isinstance(axis, int) else known[axis] for axis in axes]
+            ids = torch.randint(1, sizes[name], shape, generator=generator)
+            inputs[name] = ids * mask.view(*mask.shape, *[1] * (len(shape) - 2))
+    return inputs
 
 
 def _is_near(actual: Array, expected: Array, quantization: Quantization) -> bool:

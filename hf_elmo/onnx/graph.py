@@ -72,6 +72,10 @@ class Graph:
         self.nodes.append(helper.make_node(operator, list(inputs), outputs, **attributes))
         return outputs if num_outputs > 1 else outputs[0]
 
+    def add_named(self, operator: str, x: str, name: str) -> None:
+        """Add a node whose output has a given name."""
+        self.nodes.append(helper.make_node(operator, [x], [name]))
+
     def constant(self, value: Any, dtype: npt.DTypeLike = np.float32) -> str:
         """Add a small constant; return its name."""
         array = np.asarray(value, dtype)
@@ -335,7 +339,7 @@ def make_encoder(config: ElmoConfig, weights: Mapping[str, Tensor]) -> BuiltMode
     if config.word_embedding_size:
         inputs.append(declare("word_input_ids", TensorProto.INT32, "words"))
     vectors = encode_words(graph, config, "input_ids", "word_input_ids")
-    graph.nodes.append(helper.make_node("Identity", [vectors], ["vectors"]))
+    graph.add_named("Identity", vectors, "vectors")
     outputs = [declare("vectors", TensorProto.FLOAT, "words", config.projection_size)]
     return BuiltModel(graph.make("encoder", inputs, outputs), graph.large_initializers)
 
@@ -351,7 +355,7 @@ def make_direction(
     run = run_direction(graph, config, direction, "x", "is_word", "h", "c")
     names = [f"layer_{number}" for number in range(len(run.layers))]
     for name, value in zip([*names, "new_h", "new_c"], [*run.layers, run.h, run.c], strict=True):
-        graph.nodes.append(helper.make_node("Identity", [value], [name]))
+        graph.add_named("Identity", value, name)
     p, d, number = config.projection_size, config.cell_size, TensorProto.FLOAT
     state = [("h", p), ("c", d)]
     inputs = [

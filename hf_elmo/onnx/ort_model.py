@@ -15,11 +15,10 @@ import onnxruntime
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import AutoConfig
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.loading import BILM_PREFIXES
+from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
+from hf_elmo.loading import BILM_PREFIXES, check_tokenizer, check_weights
 from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_outputs import ElmoModelOutput
@@ -96,9 +95,7 @@ class OrtElmoModel(ElmoBilm):
     ) -> None:
         if quantization not in ("int8", "int7", None):
             raise ValueError(f'Expected quantization "int8", "int7" or None, got {quantization!r}.')
-        for name, weight in read_weights().items():
-            if not torch.isfinite(weight).all():
-                raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
+        check_weights(read_weights())
         self.config: ElmoConfig = config
         self.quantization: Quantization = quantization
         self.word_cache = WordCache()
@@ -130,7 +127,8 @@ class OrtElmoModel(ElmoBilm):
             ValueError: As `ElmoModel.from_pretrained`.
             OSError: If there is no such model.
         """
-        found = None if options else _find_weights(Path(name))
+        with refuse_damage(name):
+            found = None if options else _find_weights(Path(name))
         if found is not None:
             return cls(*found, quantization=quantization)
         model = ElmoModel.from_pretrained(name, revision=revision, dtype=torch.float32, **options)
@@ -221,7 +219,7 @@ class OrtElmoModel(ElmoBilm):
         def encode_all(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
             return encode_in_chunks(encode, self.config, input_ids, word_input_ids)
 
-        return encode_distinct(encode_all, self.word_cache, (), batches)
+        return encode_distinct(encode_all, self.config, self.word_cache, (), batches)
 
     def run_lstms(
         self,
@@ -350,9 +348,10 @@ def _find_weights(folder: Path) -> tuple[ElmoConfig, WeightsFile] | None:
     file, adapter = folder / WEIGHTS_FILE, folder / "adapter_config.json"
     if not file.is_file() or adapter.exists():
         return None
-    config = AutoConfig.from_pretrained(folder)
-    if not isinstance(config, ElmoConfig) or hasattr(config, "quantization_config"):
+    config = ElmoConfig.from_pretrained(folder)
+    if hasattr(config, "quantization_config"):
         return None
+    check_tokenizer(folder, config)
     expected = _describe_weights(config)
     try:
         with safe_open(file, framework="pt") as tensors:

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
-from hf_elmo.loading import check_name
+from hf_elmo.loading import HUB_OPTIONS, check_name
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .coref import COREF
@@ -20,15 +20,6 @@ from .task import Task
 from .words import STATIC_WORDS_NAME, WordInputs, read_static_words
 
 HINT = "A task's model is trained by: python -m hf_elmo train TASK."
-# Of `from_pretrained`, for all files of a model.
-HUB_OPTIONS = (
-    "cache_dir",
-    "force_download",
-    "local_files_only",
-    "revision",
-    "subfolder",
-    "token",
-)
 TASKS: dict[str, Task] = {
     task.name: task for task in (SQUAD, ENTAILMENT, SRL, COREF, NER, SENTIMENT)
 }

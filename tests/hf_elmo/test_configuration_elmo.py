@@ -1,5 +1,7 @@
 """The configuration: its defaults are the published model; what cannot be built is refused."""
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,10 @@ def test_saving_and_loading_is_the_identity(tiny_config: ElmoConfig, tmp_path: P
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"projection_size": 0}, "Expected projection_size of at least 1, got 0"),
-        ({"num_scalar_mixes": 0}, "Expected num_scalar_mixes of at least 1, got 0"),
-        ({"vocab_size": -1}, "Expected vocab_size of at least 0, got -1"),
-        ({"cell_clip": 0.0}, "Expected cell_clip above 0, or None, got 0.0"),
+        ({"projection_size": 0}, "Expected projection_size from 1 to 1048576, got 0"),
+        ({"num_scalar_mixes": 0}, "Expected num_scalar_mixes from 1 to 1000, got 0"),
+        ({"vocab_size": -1}, "Expected vocab_size from 0 to 2147483647, got -1"),
+        ({"cell_clip": 0.0}, "Expected cell_clip above 0 and finite, or None, got 0.0"),
         ({"dropout": 1.0}, "Expected dropout from 0 to below 1, got 1.0"),
         ({"use_cell_projection": False}, "must be equal, got 4096 and 512"),
         ({"hidden_size": 7}, "Expected hidden_size 1024, got 7"),
@@ -61,17 +63,45 @@ def test_saving_and_loading_is_the_identity(tiny_config: ElmoConfig, tmp_path: P
             "Expected sentence_start_word_id from 1 to 4, got None",
         ),
         ({"use_token_projection": False}, "projection_size 512, got 2048"),
-        ({"char_filters": []}, r"Expected char_filters \[\[width, number\], ...\], got none"),
+        (
+            {"char_filters": []},
+            r"Expected 1 to 1000 char_filters \[\[width, number\], ...\], got 0",
+        ),
         ({"char_filters": [[51, 4]]}, r"max_characters_per_token 50, got \[51, 4\]"),
-        ({"num_highway_layers": -1}, "Expected num_highway_layers >= 0, got -1"),
+        ({"num_highway_layers": -1}, "Expected num_highway_layers from 0 to 1000, got -1"),
         (
             {"max_characters_per_token": 2, "char_filters": [[1, 4]]},
-            r"at least 3 \(a character and two marks\), got 2",
+            r"from 3 \(a character and two marks\) to 10000, got 2",
         ),
         ({"char_padding_id": 262}, "Expected char_padding_id from 1 to 261, got 262"),
         ({"mix_weights": [0.0, 1.0]}, r"Expected 3 mix_weights .*, got 2"),
+        ({"mix_weights": [0.0, math.nan, 0.0]}, "Expected finite mix_weights, got"),
+        ({"mix_weights": [0.0, math.inf, 0.0]}, "Expected finite mix_weights, got"),
+        ({"mix_gamma": math.inf}, "Expected mix_gamma from -3e"),
+        ({"mix_gamma": 1e300}, "Expected mix_gamma from -3e"),
+        ({"mix_l2": math.nan}, "Expected mix_l2 from 0 to 3e"),
+        ({"forget_bias": math.nan}, "Expected forget_bias from -3e"),
+        ({"cell_clip": math.nan}, "Expected cell_clip above 0 and finite, or None, got nan"),
+        ({"projection_clip": 10**400}, "Expected projection_clip above 0 and finite"),
+        ({"num_hidden_layers": 10**9}, "Expected num_hidden_layers from 1 to 1000, got 10"),
+        ({"num_highway_layers": 10**6}, "Expected num_highway_layers from 0 to 1000, got 10"),
+        ({"char_filters": [[1, 1]] * 100_000}, "Expected 1 to 1000 char_filters .*, got 100000"),
+        ({"char_filters": [[1, 10**12]]}, "Expected num_filters from 0 to 1048576, got 10"),
+        ({"cell_size": 10**30}, "Expected cell_size from 1 to 1048576, got 10"),
     ],
 )
 def test_what_cannot_be_built_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(StrictDataclassClassValidationError, match=message):
         ElmoConfig(**settings)
+
+
+def test_more_labels_than_can_have_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="Expected num_labels from 0 to 1048576, got 10"):
+        ElmoConfig(num_labels=10**12)
+
+
+@pytest.mark.parametrize("model_type", ["bert", 5, None])
+def test_the_configuration_of_another_model_is_refused(model_type: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    with pytest.raises(ValueError, match="Expected model_type 'elmo', got "):
+        ElmoConfig.from_pretrained(tmp_path)

@@ -465,6 +465,7 @@ def write_through_data_in_training(stack: ElmoLstmStack) -> None:
 def write_through_data(stack: ElmoLstmStack) -> None:
     for parameter in stack.parameters():
         parameter.data.copy_(parameter.detach() * 1.01)
+        torch.autograd.graph.increment_version(parameter)
 
 
 def convert_to_another_dtype(stack: ElmoLstmStack) -> None:

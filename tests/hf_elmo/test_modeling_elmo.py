@@ -12,6 +12,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoState,
 )
+from hf_elmo.inference.backend import Backend, choose_backend
 
 
 def run_by_hand(model: ElmoModel, words: list[str]) -> torch.Tensor:
@@ -139,8 +140,8 @@ def test_unidirectional_models_have_half_the_width(tiny_config: ElmoConfig) -> N
     assert out.state.backward is None
 
 
-def test_word_input_models_read_a_lexicon(tiny_config: ElmoConfig) -> None:
-    config = ElmoConfig(
+def make_lexicon_config(tiny_config: ElmoConfig) -> ElmoConfig:
+    return ElmoConfig(
         **{
             **tiny_config.to_dict(),
             "char_embedding_size": 0,
@@ -151,6 +152,10 @@ def test_word_input_models_read_a_lexicon(tiny_config: ElmoConfig) -> None:
             "sentence_end_word_id": 2,
         }
     )
+
+
+def test_word_input_models_read_a_lexicon(tiny_config: ElmoConfig) -> None:
+    config = make_lexicon_config(tiny_config)
     out = ElmoModel(config)(word_input_ids=torch.tensor([[3, 4, 5], [6, 0, 0]]))
     assert out.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
     with pytest.raises(ValueError, match="Expected no input_ids, got some"):
@@ -305,3 +310,26 @@ def test_directions_read_inputs_of_their_own(tiny_model: ElmoModel) -> None:
         ((backward, end),) = tiny_model.run_lstms((None, turned), sizes, state)
     assert_close(both[1][0][-1].view(3, 2, 8).flip(0).flatten(0, 1), backward[-1])
     assert_close(both[1][1], end)
+
+
+@pytest.mark.parametrize("wrong", [-1, 262, 10**6, 2**32, 2**40])
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_ids_out_of_range_are_refused(tiny_model: ElmoModel, wrong: int, backend: Backend) -> None:
+    model, (ids, mask) = choose_backend(tiny_model, backend), make_batch(tiny_model.config, [["a"]])
+    ids[0, 0, 2] = wrong
+    with pytest.raises(ValueError, match="Expected input_ids from 0 to 261, got "):
+        model(ids, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+def test_ids_that_are_no_integers_are_refused(tiny_model: ElmoModel, dtype: torch.dtype) -> None:
+    ids, mask = make_batch(tiny_model.config, [["a"]])
+    with pytest.raises(TypeError, match="Expected input_ids of integers, got torch"):
+        tiny_model(ids.to(dtype), mask)
+
+
+@pytest.mark.parametrize("row", [-1, 10, 2**32 + 1])
+def test_rows_out_of_the_lexicon_are_refused(tiny_config: ElmoConfig, row: int) -> None:
+    model = ElmoModel(make_lexicon_config(tiny_config))
+    with pytest.raises(ValueError, match="Expected word_input_ids from 0 to 9, got"):
+        model(word_input_ids=torch.tensor([[3, row]]))

@@ -1,86 +1,267 @@
-"""Marks of weights: every change of a whole weight is seen, and no other."""
+"""Marks of weights: every change that can be told is seen, and what cannot be told has none."""
 
+import copy
+import pickle
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.utils import parametrize, prune
+from torch.testing import assert_close
 
-from hf_elmo.weight_marks import mark_weights
+from hf_elmo import ElmoConfig, ElmoModel
+from hf_elmo.inference.backend import choose_backend
+from hf_elmo.onnx import OrtElmoModel
+from hf_elmo.weight_marks import KeptResult, mark_weights
+
+CONFIG = ElmoConfig()
 
 
-def make_weights() -> list[nn.Parameter]:
+def make_weight() -> nn.Parameter:
     torch.manual_seed(0)
-    shapes = [(512, 128), (512,), (3,)]
-    return [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    return nn.Parameter(torch.randn(512, 128))
 
 
 @torch.no_grad()
-def write_in_place(weights: list[nn.Parameter]) -> None:
-    weights[0][5, 7] += 1
+def write_one_value(weight: nn.Parameter) -> nn.Parameter:
+    weight[5, 7] += 1
+    return weight
 
 
-def replace(weights: list[nn.Parameter]) -> None:
-    weights[1] = nn.Parameter(weights[1].detach().clone())
+def replace(weight: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(weight.detach())  # of the same values in the same memory
 
 
-def write_through_data(weights: list[nn.Parameter]) -> None:
-    weights[0].data.mul_(0.999)
+def replace_values(weight: nn.Parameter) -> nn.Parameter:
+    weight.data = weight.detach().half()
+    weight.data = weight.detach().float()
+    return weight
 
 
-def copy_into_data(weights: list[nn.Parameter]) -> None:
-    weights[1].data.copy_(torch.randn(512))
+def step(weight: nn.Parameter) -> nn.Parameter:
+    weight.grad = torch.ones_like(weight)
+    torch.optim.AdamW([weight], foreach=True).step()
+    return weight
 
 
-def write_one_of_few_numbers_through_data(weights: list[nn.Parameter]) -> None:
-    weights[2].data[1] += 1
+@pytest.mark.parametrize("change", [write_one_value, replace, replace_values, step])
+def test_a_change_changes_the_mark(change: Callable[[nn.Parameter], nn.Parameter]) -> None:
+    weight = make_weight()
+    before = mark_weights(CONFIG, [weight])
+    assert before is not None
+    assert mark_weights(CONFIG, [weight]) == before
+    assert mark_weights(CONFIG, [change(weight)]) != before
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        write_in_place,
-        replace,
-        write_through_data,
-        copy_into_data,
-        write_one_of_few_numbers_through_data,
-    ],
-)
-def test_a_change_changes_the_mark(change: Callable[[list[nn.Parameter]], None]) -> None:
-    weights = make_weights()
-    before = mark_weights(weights)
-    assert mark_weights(weights) == before
-    change(weights)
-    assert mark_weights(weights) != before
+def test_a_changed_setting_changes_the_mark() -> None:
+    weight, config = make_weight(), ElmoConfig()
+    before = mark_weights(config, [weight])
+    config.char_activation = "tanh"
+    assert mark_weights(config, [weight]) != before
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        torch.ones(70, 3).t(),
-        torch.ones(100, dtype=torch.bfloat16),
-        torch.ones(100, dtype=torch.int8),
-    ],
-    ids=["transposed", "bfloat16", "int8"],
-)
-def test_weights_of_every_kind_have_a_mark(weight: Tensor) -> None:
-    others = torch.ones(2), torch.ones(5, 0)
-    before = mark_weights([weight, *others])
-    assert mark_weights([weight, *others]) == before
-    weight.data.mul_(2)
-    assert mark_weights([weight, *others]) != before
-
-
-def test_weights_made_in_inference_mode_have_a_mark() -> None:
+def make_inference_parameter() -> nn.Parameter:
     with torch.inference_mode():
-        weight = torch.ones(100)
-        before = mark_weights([weight])
-        weight.mul_(2)
-    assert mark_weights([weight]) != before
+        return nn.Parameter(torch.ones(3))
 
 
-def test_weights_without_numbers_are_told_apart_by_address_and_writes() -> None:
-    weight = torch.ones(100, device="meta")
-    before = mark_weights([weight])
-    weight.mul_(2)
-    assert mark_weights([weight]) != before
+@pytest.mark.parametrize("weight", [torch.ones(3), make_inference_parameter()])
+def test_what_is_no_plain_parameter_has_no_mark(weight: Tensor) -> None:
+    assert mark_weights(CONFIG, [make_weight(), weight]) is None
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_keeps_nothing(duplicate: Callable[[object], object]) -> None:
+    marks, result = mark_weights(CONFIG, [make_weight()]), KeptResult()
+    assert duplicate(marks) != marks
+    result.get(1, lambda: "old")
+    copied = duplicate(result)
+    assert isinstance(copied, KeptResult)
+    assert copied.get(1, lambda: "new") == "new"
+
+
+# A model that has computed, and so kept words, packed weights and sessions, against a fresh copy.
+
+
+def compute(model: ElmoModel) -> Tensor:
+    torch.manual_seed(0)
+    ids = torch.randint(1, 256, (2, 3, model.config.max_characters_per_token))
+    with torch.no_grad():
+        return choose_backend(model)(input_ids=ids).last_hidden_state
+
+
+@torch.no_grad()
+def write_values(model: ElmoModel) -> None:
+    model.forward_lstm.layers[0].state_weight[0, :2] += 3
+    model.token_encoder.projection.weight[0, :2] += 3
+
+
+def load(model: ElmoModel) -> None:
+    model.load_state_dict({name: value * 1.5 for name, value in model.state_dict().items()})
+
+
+def load_by_assignment(model: ElmoModel) -> None:
+    state = {name: value * 1.5 for name, value in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+
+
+def round_values(model: ElmoModel) -> None:
+    model.bfloat16().float()
+
+
+def round_values_of_a_part(model: ElmoModel) -> None:
+    model.forward_lstm.layers[0].bfloat16().float()
+    model.token_encoder.projection.bfloat16().float()
+
+
+def prune_values(model: ElmoModel) -> None:
+    for module, name in (
+        (model.token_encoder.projection, "weight"),
+        (model.forward_lstm.layers[0], "state_weight"),
+    ):
+        prune.l1_unstructured(module, name, amount=0.9)
+
+
+def prune_values_for_good(model: ElmoModel) -> None:
+    prune_values(model)
+    prune.remove(model.token_encoder.projection, "weight")
+    prune.remove(model.forward_lstm.layers[0], "state_weight")
+
+
+class Factor(nn.Module):
+    """Multiplies a weight, as adapters and quantizers change one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return self.factor * weight
+
+
+def parametrize_weights(model: ElmoModel) -> None:
+    parametrize.register_parametrization(model.token_encoder.projection, "weight", Factor())
+    parametrize.register_parametrization(model.forward_lstm.layers[0], "state_weight", Factor())
+
+
+def change_parametrizations(model: ElmoModel) -> None:
+    parametrize_weights(model)
+    compute(model)
+    for module in model.modules():
+        if isinstance(module, Factor):
+            module.factor.data.fill_(-1)
+
+
+def remove_parametrizations(model: ElmoModel) -> None:
+    parametrize_weights(model)
+    parametrize.remove_parametrizations(model.token_encoder.projection, "weight")
+    parametrize.remove_parametrizations(model.forward_lstm.layers[0], "state_weight")
+
+
+def write_through_data(model: ElmoModel) -> None:
+    for weight in model.parameters():
+        weight.data.mul_(1.5)
+    model.clear_caches()
+
+
+def take_fused_steps(model: ElmoModel) -> None:
+    model.train()
+    learn(model)
+    model.eval()
+
+
+def learn(model: ElmoModel) -> None:
+    ids = torch.ones(1, 2, model.config.max_characters_per_token, dtype=torch.long)
+    model(input_ids=ids).last_hidden_state.square().sum().backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
+
+
+def merge_an_adapter(model: ElmoModel) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=2, target_modules=["projection"], init_lora_weights=False)
+    adapted = peft.get_peft_model(model, config)
+    adapted.eval()
+    adapted.merge_and_unload()
+
+
+def change_settings(model: ElmoModel) -> None:
+    model.config.forget_bias = 0.2
+    model.config.char_activation = "tanh"
+    model.config.cell_clip = 0.1
+
+
+CHANGES = [
+    write_values,
+    load,
+    load_by_assignment,
+    round_values,
+    round_values_of_a_part,
+    prune_values,
+    prune_values_for_good,
+    parametrize_weights,
+    change_parametrizations,
+    remove_parametrizations,
+    write_through_data,
+    take_fused_steps,
+    learn,
+    merge_an_adapter,
+    change_settings,
+]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, which peft asks
+@pytest.mark.filterwarnings("ignore::UserWarning:peft")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_vectors_are_those_of_the_weights_and_settings_of_now(
+    tiny_model: ElmoModel,
+    change: Callable[[ElmoModel], None],
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if engine == "torch":
+        monkeypatch.setattr("hf_elmo.onnx.support.find_spec", lambda name: None)
+    before = compute(tiny_model)
+    assert_close(compute(tiny_model), before)
+    change(tiny_model)
+    after = compute(tiny_model)
+    assert (after - before).abs().max() > 1e-3
+    assert_close(after, compute(copy.deepcopy(tiny_model)), rtol=0, atol=1e-5)
+
+
+def test_functional_call_computes_with_the_weights_that_it_is_given(tiny_model: ElmoModel) -> None:
+    expected = copy.deepcopy(tiny_model)
+    write_values(expected)
+    own = compute(tiny_model)
+    torch.manual_seed(0)
+    ids = torch.randint(1, 256, (2, 3, tiny_model.config.max_characters_per_token))
+    for wrap in (nn.Parameter, lambda weight: weight):
+        for _ in range(3):
+            weights = {name: wrap(w.detach().clone()) for name, w in expected.named_parameters()}
+            with torch.no_grad():
+                out = functional_call(tiny_model, weights, (ids,))
+            assert_close(out.last_hidden_state, compute(expected), rtol=0, atol=1e-5)
+    assert_close(compute(tiny_model), own, rtol=0, atol=0)
+
+
+def test_a_model_made_in_inference_mode_is_computed_anew(tiny_config: ElmoConfig) -> None:
+    with torch.inference_mode():
+        model = ElmoModel(tiny_config).eval()
+        before = compute(model)
+        model.token_encoder.projection.weight.mul_(2)
+        model.forward_lstm.layers[0].state_weight.mul_(2)
+        after = compute(model)
+        assert_close(after, compute(copy.deepcopy(model)))
+    assert (after - before).abs().max() > 1e-3
+    with pytest.raises(ValueError, match="got one of tensors made in inference mode"):
+        choose_backend(model, "onnx")
+
+
+def test_no_value_of_a_weight_is_read(tiny_model: ElmoModel) -> None:
+    expected = compute(tiny_model)
+    for weight in (*tiny_model.token_encoder.parameters(), *tiny_model.forward_lstm.parameters()):
+        weight.data.fill_(torch.nan)  # unseen: a write through `data`, without `clear_caches`
+    assert isinstance(choose_backend(tiny_model), OrtElmoModel)
+    assert_close(compute(tiny_model), expected)

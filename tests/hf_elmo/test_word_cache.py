@@ -86,6 +86,7 @@ def replace_data(model: ElmoModel) -> None:
 def write_past_the_count(model: ElmoModel) -> None:
     weight = model.token_encoder.projection.weight
     weight.data.copy_(weight * 0.9)  # as averages of weights are set
+    model.clear_caches()
 
 
 def hook(model: ElmoModel) -> None:

@@ -9,6 +9,7 @@ from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
 from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.inference import backend
 from hf_elmo.inference.backend import choose_backend
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.onnx import OrtElmoModel
@@ -53,6 +54,18 @@ def test_pytorch_is_used_where_it_is_asked_for(tiny_model: ElmoModel) -> None:
     assert choose_backend(tiny_model, "torch") is tiny_model
 
 
+def test_a_large_model_in_float32_is_run_by_pytorch_where_onednn_is(
+    tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "LARGE_STEP", 1)
+    monkeypatch.setattr(backend, "can_pack", lambda *_: True)
+    assert choose_backend(tiny_model) is tiny_model
+    assert isinstance(choose_backend(tiny_model, "onnx"), OrtElmoModel)
+    assert isinstance(choose_backend(tiny_model, quantization="int8"), OrtElmoModel)
+    monkeypatch.setattr(backend, "can_pack", lambda *_: False)
+    assert isinstance(choose_backend(tiny_model), OrtElmoModel)
+
+
 def test_an_unknown_backend_is_refused(tiny_model: ElmoModel) -> None:
     with pytest.raises(ValueError, match="Expected backend auto, torch or onnx, got 'cuda'"):
         choose_backend(tiny_model, "cuda")  # type: ignore[arg-type]
@@ -79,6 +92,7 @@ def write_in_place(model: ElmoModel) -> None:
 
 def write_through_data(model: ElmoModel) -> None:
     model.backward_lstm.layers[1].state_weight.data.mul_(2)
+    model.clear_caches()
 
 
 def change_the_configuration(model: ElmoModel) -> None:

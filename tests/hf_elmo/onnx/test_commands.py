@@ -1,20 +1,37 @@
-"""`python -m hf_elmo export` writes a file, and says what is wrong."""
+"""`python -m hf_elmo export` writes a folder, and says what is wrong."""
 
+import json
 from pathlib import Path
 
 import onnxruntime
+from task_cases import save_case
 from typer.testing import CliRunner
 
+from hf_elmo import ElmoModel
 from hf_elmo.__main__ import app
 
 
 def test_the_command_exports_a_folder(tiny_folder: Path, tmp_path: Path) -> None:
-    output = tmp_path / "model.onnx"
-    command = ["export", str(output), "--model", str(tiny_folder)]
+    (tiny_folder / "README.md").write_text("---\nlicense: mit\n---\n# A model\n")
+    output = tmp_path / "exported"
+    command = ["export", str(tiny_folder), str(output)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    names = [entry.name for entry in onnxruntime.InferenceSession(output).get_outputs()]
-    assert names == ["hidden_states", "elmo"]
+    session = onnxruntime.InferenceSession(output / "model.onnx")
+    assert [entry.name for entry in session.get_outputs()] == ["hidden_states", "elmo"]
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["licence"] == "mit"
+    assert json.loads(metadata["tokenizer"])["max_characters_per_token"]
+    assert {"config.json", "tokenizer_config.json"} <= {path.name for path in output.iterdir()}
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 1
     assert "which exists" in again.output
+
+
+def test_the_head_that_a_folder_names_is_exported(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    save_case(tiny_model, "ner", tmp_path / "tagger")
+    command = ["export", str(tmp_path / "tagger"), str(tmp_path / "exported")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    session = onnxruntime.InferenceSession(tmp_path / "exported" / "model.onnx")
+    assert [entry.name for entry in session.get_outputs()] == ["logits", "transitions"]

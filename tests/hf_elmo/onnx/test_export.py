@@ -10,8 +10,15 @@ import onnxruntime
 import pytest
 import torch
 from random_bilms import draw_batch, draw_config, run
+from task_cases import make_case
 
-from hf_elmo import ElmoForTokenClassification, ElmoModel
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForSequenceClassification,
+    ElmoForTokenClassification,
+    ElmoModel,
+)
 from hf_elmo.onnx import export, export_onnx
 
 
@@ -63,8 +70,9 @@ def test_a_graph_that_computes_something_else_is_not_written(
 
 def test_what_cannot_be_exported_is_refused(tiny_model: ElmoModel, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    head: Any = ElmoForTokenClassification(tiny_model.config)
-    with pytest.raises(ValueError, match=r"got ElmoForTokenClassification. Heads cannot be"):
+    tiny_model.config.vocab_size = 5
+    head: Any = ElmoForPreTraining(tiny_model.config)
+    with pytest.raises(ValueError, match="to export, got ElmoForPreTraining"):
         export_onnx(head, path)
     with pytest.raises(ValueError, match="Expected an opset of at least 18, got 17"):
         export_onnx(tiny_model, path, opset=17)
@@ -73,7 +81,55 @@ def test_what_cannot_be_exported_is_refused(tiny_model: ElmoModel, tmp_path: Pat
     assert not path.exists()
 
 
-def test_a_mix_with_layer_norm_is_refused(tiny_model: ElmoModel, tmp_path: Path) -> None:
-    tiny_model.config.mix_layer_norm = "sentence"
-    with pytest.raises(ValueError, match='Expected mix_layer_norm "none"'):
+@pytest.mark.parametrize("layer_norm", ["none", "sentence", "batch"])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_heads_are_exported(
+    layer_norm: str, pooling: str, tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    for field, value in (("mix_layer_norm", layer_norm), ("classifier_pooling", pooling)):
+        setattr(tiny_config, field, value)
+    tiny_config.num_scalar_mixes, tiny_config.num_labels = 2, 3
+    torch.manual_seed(0)
+    mask = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
+    ids = torch.randint(1, 262, (3, 4, tiny_config.max_characters_per_token)) * mask[..., None]
+    inputs = {"attention_mask": mask, "input_ids": ids}
+    for head in (ElmoForTokenClassification, ElmoForSequenceClassification):
+        model = head(tiny_config).eval()
+        with torch.no_grad():
+            for mix in model.features.scalar_mixes:
+                torch.nn.init.normal_(mix.weights)
+            expected = model(**inputs).logits
+        export_onnx(model, tmp_path / head.__name__)
+        (logits,) = run_file(tmp_path / head.__name__, inputs)
+        np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("elmo_at", ["input", "output", "both", "none"])
+def test_emissions_and_transitions_of_a_tagger_are_exported(
+    elmo_at: str, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    fields = {"elmo_at": elmo_at, "static_vocab_size": 5, "static_size": 3}
+    case = make_case(tiny_model, "ner", **fields)
+    batch = case.make_batch([0, 1])
+    del batch["labels"]
+    with torch.no_grad():
+        expected = case.model(**batch).logits
+    export_onnx(case.model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    names = {entry.name for entry in session.get_inputs()}
+    inputs = {name: ids.numpy() for name, ids in batch.items() if name in names}
+    logits, transitions = session.run(None, inputs)
+    is_word = batch["attention_mask"].bool().numpy()
+    np.testing.assert_allclose(logits[is_word], expected.numpy()[is_word], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(transitions, case.model.crf.transitions.detach().numpy())
+
+
+def test_large_weights_are_in_a_second_file(
+    tiny_model: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "MAX_BYTES", 1000)
+    export_onnx(tiny_model, tmp_path / "model.onnx")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.onnx_data"]
+    (tmp_path / "model.onnx").unlink()
+    with pytest.raises(FileExistsError):
         export_onnx(tiny_model, tmp_path / "model.onnx")

@@ -1,0 +1,192 @@
+"""Heads in an ONNX graph: scalar mixes, labels of words and of sentences, emissions of a CRF."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import TensorProto
+
+from hf_elmo.scalar_mix import LAYER_NORM_EPSILON
+
+from .graph import Array, Graph, declare
+
+NEGATIVE = -3e38  # below every value that a maximum is taken of
+
+
+class Layers(NamedTuple):
+    """Names of what a biLM computes of a batch.
+
+    Attributes:
+        layers: Shape `(layers, batch, tokens, width)`, zero at padding; `""` if there is no biLM.
+        is_word: True at words, shape `(batch, tokens, 1)`.
+        ids: Character ids, shape `(batch * tokens, characters)`; `""` without characters.
+    """
+
+    layers: str
+    is_word: str
+    ids: str
+
+
+class Output(NamedTuple):
+    """An output of a graph: its name, the name of its value, and its axes."""
+
+    name: str
+    value: str
+    shape: tuple[int | str, ...]
+
+
+def mix_layers(
+    graph: Graph, bilm: Layers, weights: Array, gamma: float, layer_norm: str = "none"
+) -> str:
+    """Mix the layers as `hf_elmo.scalar_mix.mix_layers` does, shape `(batch, tokens, width)`."""
+    layers = bilm.layers
+    if layer_norm != "none":
+        keep = graph.add("Cast", bilm.is_word, to=TensorProto.FLOAT)
+        axes = graph.constant([2, 3] if layer_norm == "sentence" else [1, 2, 3], np.int64)
+        keep = graph.add("Unsqueeze", keep, graph.constant([0], np.int64))
+
+        def average(x: str) -> str:
+            return str(graph.add("Div", graph.add("ReduceSum", x, axes, keepdims=1), count))
+
+        ones = graph.add("Expand", keep, graph.add("Shape", layers))
+        ones = graph.add("ReduceSum", ones, axes, keepdims=1)
+        count = graph.add("Max", ones, graph.constant(1))
+        layers = graph.add("Mul", graph.add("Sub", layers, average(layers)), keep)
+        variance = average(graph.add("Mul", layers, layers))
+        deviation = graph.add(
+            "Sqrt", graph.add("Add", variance, graph.constant(LAYER_NORM_EPSILON))
+        )
+        layers = graph.add("Div", layers, deviation)
+    shares = np.exp(weights - weights.max())
+    shares = (shares / shares.sum() * gamma).astype(np.float32).reshape(-1, 1, 1, 1)
+    weighted = graph.add("Mul", layers, graph.constant(shares))
+    return str(graph.add("ReduceSum", weighted, graph.constant([0], np.int64), keepdims=0))
+
+
+def mix_features(graph: Graph, config: Any, bilm: Layers) -> list[str]:
+    """Mix the layers with each mix of `ElmoFeatures`."""
+    mixes: list[str] = []
+    while f"features.scalar_mixes.{len(mixes)}.gamma" in graph.weights:
+        name = f"features.scalar_mixes.{len(mixes)}"
+        weights, (gamma,) = graph.get_array(f"{name}.weights"), graph.get_array(f"{name}.gamma")
+        mixes.append(mix_layers(graph, bilm, weights, gamma, config.mix_layer_norm))
+    return mixes
+
+
+def join(graph: Graph, parts: Sequence[str]) -> str:
+    """Join vectors, shape `(..., width)`."""
+    return parts[0] if len(parts) == 1 else str(graph.add("Concat", *parts, axis=-1))
+
+
+def classify(graph: Graph, x: str) -> str:
+    """Compute `classifier(x)`, `x` of shape `(..., width)`."""
+    weight = graph.initializer("classifier", graph.get_array("classifier.weight").T)
+    return str(graph.add("Add", graph.add("MatMul", x, weight), graph.weight("classifier.bias")))
+
+
+def label_words(graph: Graph, config: Any, bilm: Layers) -> list[Output]:
+    """Compute the logits of `ElmoForTokenClassification`."""
+    logits = classify(graph, join(graph, mix_features(graph, config, bilm)))
+    return [Output("logits", logits, ("batch", "tokens", config.num_labels))]
+
+
+def label_sentences(graph: Graph, config: Any, bilm: Layers) -> list[Output]:
+    """Compute the logits of `ElmoForSequenceClassification`."""
+    x = join(graph, mix_features(graph, config, bilm))
+    axis, zero = graph.constant([1], np.int64), graph.constant(0)
+    lengths = graph.add("Cast", bilm.is_word, to=TensorProto.FLOAT)
+    lengths = graph.add("ReduceSum", lengths, axis, keepdims=0)  # (batch, 1)
+    if config.classifier_pooling == "mean":
+        sums = graph.add("ReduceSum", graph.add("Where", bilm.is_word, x, zero), axis, keepdims=0)
+        pooled = graph.add("Div", sums, graph.add("Max", lengths, graph.constant(1)))
+    else:
+        x = graph.add("Where", bilm.is_word, x, graph.constant(NEGATIVE))
+        pads = graph.constant([0, 0, 0, 0, 1, 0], np.int64)  # never without a row
+        x = graph.add("Pad", x, pads, graph.constant(NEGATIVE))
+        has_words = graph.add("Greater", lengths, zero)
+        pooled = graph.add("ReduceMax", x, axis, keepdims=0)
+        pooled = graph.add("Where", has_words, pooled, zero)
+    return [Output("logits", classify(graph, pooled), ("batch", config.num_labels))]
+
+
+def label_entities(graph: Graph, config: Any, bilm: Layers) -> list[Output]:
+    """Compute the emissions of `ElmoForNer`, and return the transitions of its CRF."""
+    parts = []
+    if config.static_size:
+        parts.append(graph.add("Gather", graph.weight("static_vectors.weight"), "static_ids"))
+    if config.char_size:
+        parts.append(_encode_characters(graph, config, bilm))
+    mixes = mix_features(graph, config.bilm, bilm)
+    if config.elmo_at in ("input", "both"):
+        parts.append(mixes[0])
+    x = graph.add("Transpose", join(graph, parts), perm=[1, 0, 2])
+    lengths = graph.add("Cast", "attention_mask", to=TensorProto.INT32)
+    lengths = graph.add("ReduceSum", lengths, graph.constant([1], np.int64), keepdims=0)
+    for layer in range(config.num_lstm_layers):
+        x = _run_bilstm(graph, config, x, lengths, layer)
+    encoded = graph.add("Transpose", x, perm=[1, 0, 2])
+    at_output = mixes[-1:] if config.elmo_at in ("output", "both") else []
+    logits = classify(graph, join(graph, [encoded, *at_output]))
+    transitions = graph.weight("crf.transitions")
+    labels = config.num_labels
+    return [
+        Output("logits", logits, ("batch", "tokens", labels)),
+        Output("transitions", transitions, (labels, labels)),
+    ]
+
+
+def _encode_characters(graph: Graph, config: Any, bilm: Layers) -> str:
+    """Encode words as `CharacterEncoder` of the tasks does, shape `(batch, tokens, filters)`."""
+    start, end, axis = (graph.constant([n], np.int64) for n in (0, config.max_chars, 1))
+    ids = graph.add("Slice", bilm.ids, start, end, axis)
+    x = graph.add("Gather", graph.weight("characters.embedding.weight"), ids)
+    x = graph.add("Transpose", x, perm=[0, 2, 1])
+    name = "characters.convolution"
+    x = graph.add("Conv", x, graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias"))
+    x = graph.add("Relu", graph.add("ReduceMax", x, graph.constant([2], np.int64), keepdims=0))
+    shape = graph.add("Shape", "attention_mask")
+    width = graph.constant([config.num_char_filters], np.int64)
+    x = graph.add("Reshape", x, graph.add("Concat", shape, width, axis=0))
+    return str(graph.add("Where", bilm.is_word, x, graph.constant(0)))
+
+
+def _run_bilstm(graph: Graph, config: Any, x: str, lengths: str, layer: int) -> str:
+    """Run one layer of the tagger's `nn.LSTM`, shape `(tokens, batch, 2 * lstm_size)`."""
+    size = config.lstm_size
+    order = np.r_[:size, 3 * size : 4 * size, size : 3 * size]  # i, f, g, o to i, o, f, c
+
+    def stack(*names: str) -> Array:
+        ends = ("", "_reverse")
+        rows = [
+            [graph.get_array(f"encoder.{n}_l{layer}{end}")[order] for n in names] for end in ends
+        ]
+        return np.stack([np.concatenate(row) for row in rows])
+
+    weights = [
+        graph.initializer(f"encoder_{layer}_{name}", stack(*names))
+        for name, names in (
+            ("w", ("weight_ih",)),
+            ("r", ("weight_hh",)),
+            ("b", ("bias_ih", "bias_hh")),
+        )
+    ]
+    y = graph.add("LSTM", x, *weights, lengths, direction="bidirectional", hidden_size=size)
+    y = graph.add("Transpose", y, perm=[0, 2, 1, 3])  # (tokens, batch, 2, lstm_size)
+    shape = graph.add("Shape", x, start=0, end=2)
+    width = graph.constant([2 * size], np.int64)
+    return str(graph.add("Reshape", y, graph.add("Concat", shape, width, axis=0)))
+
+
+# By the name of a model's class, so that no task is imported here.
+HEADS = {
+    "ElmoForTokenClassification": label_words,
+    "ElmoForSequenceClassification": label_sentences,
+    "ElmoForNer": label_entities,
+}
+
+
+def declare_outputs(graph: Graph, outputs: Sequence[Output]) -> list[Any]:
+    """Give values the names of outputs, and declare them."""
+    for name, value, _ in outputs:
+        graph.add_named("Identity", value, name)
+    return [declare(name, TensorProto.FLOAT, *shape) for name, _, shape in outputs]
