@@ -78,7 +78,7 @@ def test_files_are_replaced_by_force(weights: Path, place: Path) -> None:
 
 def test_source_is_never_its_own_target(weights: Path) -> None:
     content = weights.read_bytes()
-    with pytest.raises(ConversionError, match="is the source"):
+    with pytest.raises(ConversionError, match="is not the source"):
         convert_checkpoint(weights, weights, force=True)
     assert weights.read_bytes() == content
 
@@ -87,7 +87,7 @@ def test_folder_with_the_source_is_never_the_target(weights: Path, place: Path) 
     convert_checkpoint(weights, place / "model")
     source = (place / "model" / "weights.hdf5").resolve()
     weights.rename(source)
-    with pytest.raises(ConversionError, match="holds it"):
+    with pytest.raises(ConversionError, match="does not contain it"):
         convert_checkpoint(source, place / "model", force=True)
     assert source.exists()
 
