@@ -314,6 +314,25 @@ def make_virtual(file: h5py.File) -> None:
     file.create_virtual_dataset("CNN_proj/b_proj", layout)
 
 
+def nest_groups(file: h5py.File) -> None:
+    group = file
+    for _ in range(1000):
+        group = group.create_group("group")
+
+
+def link_group_to_itself(file: h5py.File) -> None:
+    group = file.create_group("group")
+    for number in range(10):
+        group[str(number)] = group
+
+
+def use_a_huge_chunk(file: h5py.File) -> None:
+    values = file["CNN/b_cnn_0"][...]
+    del file["CNN/b_cnn_0"]
+    options = {"chunks": (2**30,), "maxshape": (None,), "compression": "gzip"}
+    file.create_dataset("CNN/b_cnn_0", values.shape, "float32", **options)
+
+
 def make_many_groups(file: h5py.File) -> None:
     for number in range(bilm_hdf5.MAX_VARIABLES + 1):
         file.create_group(str(number))
@@ -428,6 +447,9 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_weights(lambda file: file.move("RNN_1/RNN/MultiRNNCell", "rnn/MultiRNNCell")),
         "is there twice, under two names",
     ),
+    "groups in groups": (edit_weights(nest_groups), "expected at most 20 groups in one another"),
+    "a group in itself": (edit_weights(link_group_to_itself), "got more than 10000 names"),
+    "a huge chunk": (edit_weights(use_a_huge_chunk), "chunks of at most 268435456 bytes, got 4294"),
     "too many names": (edit_weights(make_many_groups), "expected a biLM, got more than 10000"),
 }
 
