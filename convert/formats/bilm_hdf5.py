@@ -24,6 +24,7 @@ from convert.layout import (
 from hf_elmo.language_model.vocabulary import write_words
 
 SUFFIXES = (".hdf5", ".h5")
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # What h5py raises for a broken file, depending on where it is broken.
 HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
 MAX_VARIABLES = 10_000
@@ -34,7 +35,10 @@ MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 def recognises(path: Path) -> bool:
     """Recognise an HDF5 file by its signature, a broken one by its name."""
-    return path.is_file() and (path.suffix.lower() in SUFFIXES or h5py.is_hdf5(path))
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:  # `h5py.is_hdf5` would find the signature of a file in a tar
+        return path.suffix.lower() in SUFFIXES or file.read(len(SIGNATURE)) == SIGNATURE
 
 
 # --- Variables of a file ---

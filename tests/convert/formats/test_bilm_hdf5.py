@@ -1,6 +1,7 @@
 """bilm-tf's HDF5 files become models that compute the same, and come back unchanged."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -510,6 +511,22 @@ def test_softmax_without_vocabulary_is_named(
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(ConversionError, match=r"softmax's vocabulary .* --vocabulary"):
         convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
+
+
+def test_a_softmax_of_which_two_rows_are_one_word_is_named(
+    softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS[:-1], WORDS[-2]]), encoding="utf-8")
+    with pytest.raises(ConversionError, match=r"softmax's vocabulary: .* once, got .* again"):
+        convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
+
+
+def test_a_name_that_is_not_utf_8_is_converted(tmp_path: Path) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    target = tmp_path / os.fsdecode(b"model\xff")
+    convert_checkpoint(path, target)
+    assert "model\\udcff" in (target / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["softmax", "token_embeddings"])
