@@ -71,7 +71,7 @@ def make_work_folder(target: Path) -> Iterator[Path]:
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
-    except Timeout as error:
+    except (Timeout, FileNotFoundError) as error:  # the other one may be removing the folder
         raise ConversionError(
             f"{target}: another process is converting to it; wait for it or name another target."
         ) from error

@@ -183,6 +183,22 @@ class ElmoPreTrainedModel(PreTrainedModel):
             )
         return table
 
+    def activation_checkpointing_enable(  # type: ignore[override]  # the rest is passed through
+        self, activation_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Compute activations anew in the backward pass, as the base class does.
+
+        Raises:
+            ValueError: If `use_reentrant` is true: the gradient through `state` would be dropped.
+        """
+        options = {"use_reentrant": False, **(activation_checkpointing_kwargs or {})}
+        if options["use_reentrant"] is not False:
+            raise ValueError(
+                f"Expected use_reentrant=False, got {options['use_reentrant']!r}: reentrant "
+                "checkpointing drops the gradient that flows through the state."
+            )
+        super().activation_checkpointing_enable(options, **kwargs)
+
     def post_init(self) -> None:
         """Draw the initial values, and freeze the biLM if that is wanted."""
         super().post_init()  # type: ignore[no-untyped-call]  # transformers' own

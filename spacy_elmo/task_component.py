@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # as in shim.py
     from hf_elmo.tasks.task import Task
     from hf_elmo.tasks.words import WordInputs
 
-PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
+# Tasks of two texts, which a pipeline of single docs cannot do, and the methods that do them.
+PAIRED = {"entailment": "entail", "squad": "answer"}
 
 
 # What a biLM computes, beside its weights and what their shapes tell.
@@ -162,7 +163,11 @@ class ElmoTask:
     def _annotate(self, docs: Sequence[Doc]) -> None:
         task = self.load().task
         if task.name in PAIRED:
-            return
+            raise ValueError(
+                f"Expected a task of single texts, got {task.name!r}, which reads two. Take docs "
+                "from nlp.make_doc(text), and call the component's method "
+                f"{PAIRED[task.name]}(pairs)."
+            )
         annotator = ANNOTATORS[task.name]
         placed = [
             annotator.read(doc, find_segments(doc, "auto", None), self.predicate_pos)

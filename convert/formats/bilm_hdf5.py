@@ -4,8 +4,8 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from math import prod
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -24,15 +24,21 @@ from convert.layout import (
 from hf_elmo.language_model.vocabulary import write_words
 
 SUFFIXES = (".hdf5", ".h5")
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Errors of h5py for broken files.
 HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
 MAX_VARIABLES = 10_000
+MAX_DEPTH = 20  # of groups in groups; a biLM has 6
+MAX_CHUNK = 1 << 28  # bytes: a chunk is in memory as a whole, however few rows of it are read
 MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 
 def recognises(path: Path) -> bool:
-    """Recognise an HDF5 file by its signature, or a broken one by its name."""
-    return path.is_file() and (path.suffix.lower() in SUFFIXES or h5py.is_hdf5(path))
+    """Recognise an HDF5 file by its signature, a broken one by its name."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:  # `h5py.is_hdf5` would find the signature of a file in a tar
+        return path.suffix.lower() in SUFFIXES or file.read(len(SIGNATURE)) == SIGNATURE
 
 
 # --- Variables of a file ---
@@ -70,27 +76,29 @@ def open_variables(path: Path) -> Iterator[dict[str, LazyTensor]]:
 
 
 def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
-    links: list[tuple[str, Any]] = []
-
-    def note(name: str, link: Any) -> bool | None:
-        links.append((name, link))
-        return True if len(links) > MAX_VARIABLES else None  # any value except None stops the visit
-
-    file.visititems_links(note)
-    if len(links) > MAX_VARIABLES:
-        raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
+    """List the datasets; `visititems` takes minutes for groups that are nested deeply."""
     variables: dict[str, LazyTensor] = {}
-    for name, link in links:
-        if not isinstance(link, h5py.HardLink):
-            raise ConversionError(
-                f"{path}: expected values in {name}, got a link to another place or file."
-            )
-        item = file[name]
-        if isinstance(item, h5py.Dataset):
-            variable = _variable(path, name, item)
-            if bilm_variables.standard_name(name) in variables:
-                raise ConversionError(f"{path}: found two variables for {name}.")
-            variables[bilm_variables.standard_name(name)] = variable
+    groups, num_names = [("", file)], 0
+    for prefix, group in groups:  # which grows meanwhile
+        num_names += len(group)
+        if num_names > MAX_VARIABLES:
+            raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
+        if prefix.count("/") > MAX_DEPTH:
+            raise ConversionError(f"{path}: expected at most {MAX_DEPTH} groups in one another.")
+        for key in group:
+            name = prefix + key
+            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                raise ConversionError(
+                    f"{path}: {name} is a link to another place or file; expected the numbers here."
+                )
+            item = group[key]
+            if isinstance(item, h5py.Group):
+                groups.append((f"{name}/", item))
+            elif isinstance(item, h5py.Dataset):
+                variable = _variable(path, name, item)
+                if bilm_variables.standard_name(name) in variables:
+                    raise ConversionError(f"{path}: {name} is there twice, under two names.")
+                variables[bilm_variables.standard_name(name)] = variable
     return variables
 
 
@@ -104,6 +112,12 @@ def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
     if dataset.is_virtual or dataset.external:
         raise ConversionError(
             f"{source}: expected the values in this file, got a link to other files."
+        )
+    chunk = prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    if chunk > MAX_CHUNK:
+        raise ConversionError(
+            f"{source}: expected chunks of at most {MAX_CHUNK} bytes, got {chunk}. Copy the file "
+            "with other chunks (h5repack)."
         )
     stored, size = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
     if size > stored * (MAX_COMPRESSION if dataset.chunks else 1):

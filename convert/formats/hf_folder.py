@@ -26,7 +26,12 @@ from convert.layout import (
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
 from hf_elmo.files.safetensors_header import make_header
-from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
+from hf_elmo.language_model.vocabulary import (
+    VOCABULARY_NAME,
+    TargetVocabulary,
+    read_words,
+    write_words,
+)
 from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -162,6 +167,19 @@ def _open_tensor(name: str, file: safe_open) -> LazyTensor:
 # --- Writing ---
 
 
+def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+    """Check that the target words, if there are any, are those of a language model.
+
+    Raises:
+        ConversionError: If not.
+    """
+    try:
+        if checkpoint.target_words is not None:
+            TargetVocabulary(checkpoint.target_words)
+    except ValueError as error:
+        raise ConversionError(f"The softmax's vocabulary: {error}") from error
+
+
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
     """Write a folder for `from_pretrained`: model, tokenizer, model card.
 
@@ -202,7 +220,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         source=" ".join(_describe_origin(checkpoint, settings.provenance)),
         files=settings.provenance.files,
     )
-    (path / "README.md").write_text(card, encoding="utf-8")
+    (path / "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
 
 
 def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
@@ -243,4 +261,5 @@ FORMAT = Format(
     companions=(),
     open=open_checkpoint,
     write=write_checkpoint,
+    check=check_checkpoint,
 )

@@ -149,6 +149,18 @@ def test_old_target_is_kept_when_the_new_one_fails(
     assert [path.name for path in place.iterdir()] == ["model"]
 
 
+def test_a_folder_that_another_process_removes_is_no_missing_file(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(lock: FileLock) -> None:
+        (place / ".model.elmo-convert").rmdir()
+        raise FileNotFoundError
+
+    monkeypatch.setattr(FileLock, "acquire", remove)
+    with pytest.raises(ConversionError, match="another process is converting to it; wait"):
+        convert_checkpoint(weights, place / "model")
+
+
 def test_only_one_process_converts_to_a_target(weights: Path, place: Path) -> None:
     folder = place / ".model.elmo-convert"
     folder.mkdir()

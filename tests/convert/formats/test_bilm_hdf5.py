@@ -1,6 +1,7 @@
 """bilm-tf's HDF5 files become models that compute the same, and come back unchanged."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,25 @@ def make_virtual(file: h5py.File) -> None:
     file.create_virtual_dataset("CNN_proj/b_proj", layout)
 
 
+def nest_groups(file: h5py.File) -> None:
+    group = file
+    for _ in range(1000):
+        group = group.create_group("group")
+
+
+def link_group_to_itself(file: h5py.File) -> None:
+    group = file.create_group("group")
+    for number in range(10):
+        group[str(number)] = group
+
+
+def use_a_huge_chunk(file: h5py.File) -> None:
+    values = file["CNN/b_cnn_0"][...]
+    del file["CNN/b_cnn_0"]
+    options = {"chunks": (2**30,), "maxshape": (None,), "compression": "gzip"}
+    file.create_dataset("CNN/b_cnn_0", values.shape, "float32", **options)
+
+
 def make_many_groups(file: h5py.File) -> None:
     for number in range(bilm_hdf5.MAX_VARIABLES + 1):
         file.create_group(str(number))
@@ -434,6 +454,9 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_weights(lambda file: file.move("RNN_1/RNN/MultiRNNCell", "rnn/MultiRNNCell")),
         "found two variables for",
     ),
+    "groups in groups": (edit_weights(nest_groups), "expected at most 20 groups in one another"),
+    "a group in itself": (edit_weights(link_group_to_itself), "got more than 10000 names"),
+    "a huge chunk": (edit_weights(use_a_huge_chunk), "chunks of at most 268435456 bytes, got 4294"),
     "too many names": (edit_weights(make_many_groups), "expected a biLM, got more than 10000"),
 }
 
@@ -497,6 +520,22 @@ def test_softmax_without_vocabulary_is_named(
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(ConversionError, match=r"softmax's vocabulary .* --vocabulary"):
         convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
+
+
+def test_a_softmax_of_which_two_rows_are_one_word_is_named(
+    softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS[:-1], WORDS[-2]]), encoding="utf-8")
+    with pytest.raises(ConversionError, match=r"softmax's vocabulary: .* once, got .* again"):
+        convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
+
+
+def test_a_name_that_is_not_utf_8_is_converted(tmp_path: Path) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    target = tmp_path / os.fsdecode(b"model\xff")
+    convert_checkpoint(path, target)
+    assert "model\\udcff" in (target / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["softmax", "token_embeddings"])
