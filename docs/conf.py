@@ -3,14 +3,18 @@
 import importlib.metadata
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import typer
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 from convert.__main__ import app as convert_app
 from hf_elmo.__main__ import app as hf_elmo_app
+from hf_elmo.bundled import BUNDLED_NAME
+from hf_elmo.demo.page import write_demo
 
 project = "spacy-elmo"
 author = "The authors of spacy-elmo"
@@ -35,6 +39,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_default_options = {"members": True, "show-inheritance": True}
+DEMO = "live-demo"  # folder in the site
+
 default_role = "code"  # docstrings mark code with single backticks
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -94,7 +100,28 @@ def read_included(app: Sphinx, path: Path, page: str, text: list[str]) -> None:
     text[0] = move_links(text[0], Path(app.srcdir, path).parent, Path(app.srcdir, page).parent)
 
 
+def build_demo(app: Sphinx) -> None:
+    """Write the demo into the site; without npm or network the site has none."""
+    folder = Path(app.outdir, DEMO)
+    shutil.rmtree(folder, ignore_errors=True)
+    if app.builder.name != "html":
+        return
+    try:
+        write_demo(folder, BUNDLED_NAME)
+    except OSError as error:
+        logging.getLogger(__name__).info("The site has no demo: %s", error)
+
+
+def link_demo(app: Sphinx, page: str, text: list[str]) -> None:
+    """Put a link to the demo in place of its comment."""
+    if Path(app.outdir, DEMO).is_dir():
+        link = f'<a href="{DEMO}/index.html">Open the demo</a> (40 MB). Or build it:'
+        text[0] = text[0].replace("<!-- live demo -->", link)
+
+
 def setup(app: Sphinx) -> None:
     """Register the rewriting of pages."""
+    app.connect("builder-inited", build_demo)
+    app.connect("source-read", link_demo)
     app.connect("include-read", read_included)
     app.connect("source-read", read_page)

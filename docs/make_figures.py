@@ -14,7 +14,7 @@ import numpy as np
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.demo.explorer import Explorer, read_collection
+from hf_elmo.demo.collection import Collection, read_collection
 from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.noise import misspell
 
@@ -212,15 +212,21 @@ def draw_tasks() -> Drawing:
 
 def draw_banks() -> Drawing:
     """Draw the uses of "bank" in the plane, layer by layer, by the bundled model."""
-    found = Explorer.load(MODEL).map_senses("bank")
+    name = resolve_name(MODEL)
+    model, tokenizer = ElmoModel.from_pretrained(name).eval(), ElmoTokenizer.from_pretrained(name)
+    collection = Collection(model, tokenizer, read_collection())
+    found = collection.map_senses("bank")
+    maps = (collection.vectors[:, found.uses] - found.origins[:, None]) @ found.axes
+    rows = [collection.senses[collection.places[row][0]] for row in found.uses]
+    names = [sense.removeprefix("bank: ") for sense in rows]
     d = Drawing(760, 290, "Uses of “bank” in the plane, one map a layer, by sense: river and money")
-    senses = sorted(set(found["senses"]), reverse=True)
+    senses = sorted(set(names), reverse=True)
     kinds = {sense: f"c{number + 1}" for number, sense in enumerate(senses)}
-    for number, (title, points) in enumerate(zip(LAYERS, found["layers"], strict=True)):
+    for number, (title, points) in enumerate(zip(LAYERS, maps, strict=True)):
         left = 20 + 245 * number
         d.box(left, 40, 230, 230, kind="room")
         d.text(left + 4, 28, title, "code")
-        for (x, y), sense in zip(points, found["senses"], strict=True):
+        for (x, y), sense in zip(points, names, strict=True):
             d.dot(left + 115 + 103 * x, 155 - 103 * y, kinds[sense])
     for number, sense in enumerate(senses):
         d.dot(600 + 75 * number, 23, kinds[sense])

@@ -13,7 +13,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from convert.layout import ConversionError, FloatArray, LazyTensor
@@ -126,7 +125,7 @@ def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
     if end + TRAILER_SIZE > len(data):
         raise _broken("a block is outside the file")
     compression, checksum = struct.unpack_from("<BI", data, end)
-    _check_sum("a block", checksum, google_crc32c.value(data[offset : end + 1]))
+    _check_sum("a block", checksum, _add_crc(0, data[offset : end + 1]))
     if compression:
         kind = "Snappy" if compression == SNAPPY else f"method {compression}"
         raise ConversionError(
@@ -262,5 +261,21 @@ def _sum_bytes(path: Path, offset: int, size: int) -> int:
     with path.open("rb") as file:
         file.seek(offset)
         for start in range(0, size, READ_SIZE):
-            crc = google_crc32c.extend(crc, file.read(min(READ_SIZE, size - start)))
+            crc = _add_crc(crc, file.read(min(READ_SIZE, size - start)))
     return crc
+
+
+def _add_crc(crc: int, data: bytes) -> int:
+    """Extend a CRC-32C checksum.
+
+    Raises:
+        ImportError: If google-crc32c is not installed.
+    """
+    try:
+        import google_crc32c
+    except ImportError as error:
+        raise ImportError(
+            "Checkpoints of TensorFlow need the package google-crc32c: "
+            "pip install 'spacy-elmo[tensorflow]', or '.[tensorflow]' in a clone."
+        ) from error
+    return int(google_crc32c.extend(crc, data))
