@@ -2,8 +2,8 @@
 
 python examples/corpus/spark_embed.py corpus.parquet vectors.parquet
 
-It needs Java 17 and, in a clone, `pip install -c constraints.txt '.[scale]' pyspark`. Submit it to a
-cluster with spark-submit.
+It needs Java 17 and, in a clone, `pip install -c constraints.txt '.[scale]' pyspark`. Submit it
+to a cluster with spark-submit.
 """
 
 import os
