@@ -83,7 +83,8 @@ def make_option_table(name: str) -> str:
         kind = str(parameter.type_descriptor.annotation)
         choices = re.findall(r"'([^']+)'", kind) if "Literal" in kind else []
         values = f" Values: {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
-        meaning = re.sub(r"([|<*_])", r"\\\1", parameter.help) + values
+        meaning = re.sub(r"([|<*_])", r"\\\1", parameter.help)
+        meaning = re.sub(r"--[a-z][\w-]+", r"`\g<0>`", meaning) + values
         rows.append(f"| `{option}` | {default} | {meaning} |")
     return "\n".join(rows)
 
