@@ -20,7 +20,7 @@ BLOCK_SIZE = 1 << 24  # values per read: 64 MiB of float32
 
 
 class ConversionError(ValueError):
-    """A checkpoint cannot be converted. The message says what was expected and found."""
+    """Error of a conversion; the message says what was expected and found."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _cannot_write(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -
 
 
 def _accept_any(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Raise nothing."""
+    """Accept every checkpoint."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ def make_option_table(name: str) -> str:
         kind = str(parameter.type_descriptor.annotation)
         choices = re.findall(r"'([^']+)'", kind) if "Literal" in kind else []
         values = f" Values: {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
-        meaning = re.sub(r"([|<*_])", r"\\\1", parameter.help) + values
+        meaning = re.sub(r"([|<*_])", r"\\\1", parameter.help)
+        meaning = re.sub(r"--[a-z][\w-]+", r"`\g<0>`", meaning) + values
         rows.append(f"| `{option}` | {default} | {meaning} |")
     return "\n".join(rows)
 
@@ -91,6 +92,8 @@ def make_option_table(name: str) -> str:
 def read_page(app: Sphinx, page: str, text: list[str]) -> None:
     """Fill in the options of commands, and lead links to included files to their pages."""
     folder = Path(app.srcdir, page).parent
+    if OPTIONS.search(text[0]):
+        app.env.note_reread()  # the options may change while the page does not
     text[0] = OPTIONS.sub(lambda match: make_option_table(match[1]), text[0])
     text[0] = move_links(text[0], folder, folder)
 

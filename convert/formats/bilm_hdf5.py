@@ -176,7 +176,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _places(weights: Path, name: str) -> tuple[Path, Path]:
-    """List the possible paths of a companion of the weights.
+    """List the possible paths of a file that belongs to the weights, such as options.json.
 
     The first follows AllenAI: `x_weights.hdf5` with `x_options.json`. It is also used for writing.
     The second is the plain name.

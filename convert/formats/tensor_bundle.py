@@ -275,7 +275,6 @@ def _add_crc(crc: int, data: bytes) -> int:
         import google_crc32c
     except ImportError as error:
         raise ImportError(
-            "Checkpoints of TensorFlow need the package google-crc32c: "
-            "pip install 'spacy-elmo[tensorflow]', or '.[tensorflow]' in a clone."
+            "TensorFlow checkpoints need the package google-crc32c. Run pip install google-crc32c."
         ) from error
     return int(google_crc32c.extend(crc, data))

@@ -139,7 +139,7 @@ def log_expected_count(rows: Tensor, num_draws: Tensor, vocab_size: int) -> Tens
         vocab_size: Number of rows.
 
     Returns:
-        The shape of `rows`, float32.
+        A float32 tensor with the shape of `rows`.
     """
     k = rows.double()
     probability = torch.log((k + 2) / (k + 1)) / torch.log(torch.tensor(vocab_size + 1.0).double())

@@ -139,7 +139,7 @@ class Rows:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a position of `state_dict`.
+        """Restore a position that `state_dict` returned.
 
         Raises:
             ValueError: If the number of rows differs.
@@ -253,7 +253,7 @@ class WindowStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a position of `state_dict`.
+        """Restore a position that `state_dict` returned.
 
         Raises:
             ValueError: If the number of rows differs.
