@@ -30,6 +30,7 @@ OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_fi
 NETWORK_SECONDS = 10  # to answer
 WEIGHTS = "model*.safetensors"  # one file, or shards
 PICKLED_WEIGHTS = "pytorch_model*.bin"
+HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 FLOATING = {"F64", "F32", "F16", "BF16"} | {
     str(dtype) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -197,7 +198,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 f"Expected use_reentrant=False, got {options['use_reentrant']!r}: reentrant "
                 "checkpointing drops the gradient that flows through the state."
             )
-        super().activation_checkpointing_enable(options, **kwargs)
+        if HAS_OLD_CHECKPOINTING:
+            super().gradient_checkpointing_enable(options)  # type: ignore[no-untyped-call]  # transformers' own
+        else:
+            super().activation_checkpointing_enable(options, **kwargs)
+
+    if HAS_OLD_CHECKPOINTING:
+        gradient_checkpointing_enable = activation_checkpointing_enable  # type: ignore[assignment]  # as above
 
     def post_init(self) -> None:
         """Draw the initial values, and freeze the biLM if that is wanted."""

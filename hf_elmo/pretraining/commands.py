@@ -267,7 +267,7 @@ def pretrain(
 
 def _check_options(options: dict[str, Any]) -> None:
     """Refuse contradictory options, or options that differ from those of the resumed run."""
-    output = options["output"]
+    output = Path(options["output"])  # a string in typer 0.20
     if options["patience"] is not None and not options["valid"]:
         raise ValueError("Expected --valid together with --patience.")
     if options["config"] is not None and options["from_model"] is not None:
