@@ -19,6 +19,10 @@ PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shi
 NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
 NUM_BYTES = 256
 SPECIAL_MASK = "special_tokens_mask"
+# Words of a text: a number with its inner points and commas; an apostrophe after a word with the
+# letters behind it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; any
+# other visible character alone, with what combines with it (\X, so that a flag is one word).
+WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
 REPLACEMENT = "\ufffd"  # stands for a character that was unknown, or cut within its bytes
 
 NO_PAIRS = (
@@ -195,6 +199,13 @@ class ElmoEncoding:
         """Return the position in the sentence of the word to which a character belongs."""
         row = self.char_to_token(character)
         return None if row is None else self.word_ids[row]
+
+
+def split_text(text: str, word_pattern: str = WORD_PATTERN) -> tuple[list[str], list[Span]]:
+    """Find the words of a text, and the characters where each starts and ends."""
+    spans = [match.span() for match in regex.finditer(word_pattern, text)]
+    spans = [(start, end) for start, end in spans if start < end]
+    return [text[start:end] for start, end in spans], spans
 
 
 def check_pattern(word_pattern: str) -> None:

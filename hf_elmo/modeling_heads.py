@@ -266,151 +266,7 @@ class ElmoFeatures(nn.Module):
         return self.mix_l2 * torch.stack([mix.penalty() for mix in mixes]).sum()
 
 
-def _share(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
-    """Return the part of a batch's labels that this call has, where a batch is several calls."""
-    if num_items_in_batch is None:
-        return 1.0
-    return (labels != IGNORED_LABEL).sum() / num_items_in_batch
-
-
-def _select_layers(
-    outputs: ElmoModelOutput, is_wanted: bool | None, config: ElmoConfig
-) -> tuple[Tensor, ...] | None:
-    """Return the biLM's layers, if wanted by the call or else by the configuration."""
-    is_wanted = config.output_hidden_states if is_wanted is None else is_wanted
-    return outputs.hidden_states if is_wanted else None
-
-
-class ElmoForTokenClassification(ElmoPreTrainedModel):
-    """A label for every word: linear over the task's mixes (tagging, named entities).
-
-    The biLM is not trained unless the configuration says `freeze_bilm=False`.
-    """
-
-    accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config)
-        self.elmo = ElmoModel(config)
-        self.features = ElmoFeatures(config)
-        self.classifier = nn.Linear(self.features.output_size, cast(int, config.num_labels))
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        state: ElmoState | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
-    ) -> TokenClassifierOutput:
-        """Score the labels of every word.
-
-        Args:
-            input_ids: As for `ElmoModel`.
-            attention_mask: As for `ElmoModel`.
-            word_input_ids: As for `ElmoModel`.
-            labels: The label of each word, shape `(batch, tokens)`; -100 = none, as padding needs.
-            state: As for `ElmoModel`.
-            output_hidden_states: As for `ElmoModel`.
-            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
-                of this call.
-            **kwargs: Ignored; transformers passes some along.
-
-        Returns:
-            `logits (batch, tokens, num_labels)`; `loss`, the cross entropy, where labels were
-            given; `hidden_states` on request. A tuple of them with `return_dict=False`.
-
-        Raises:
-            ValueError: As `ElmoModel`.
-        """
-        layers, outputs = run_for_layers(
-            self.elmo, input_ids, attention_mask, word_input_ids, state
-        )
-        mixes = self.features.mix(layers, outputs.attention_mask)
-        logits = self.classifier(torch.cat(mixes, dim=-1))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(
-                logits, labels, self.config, num_items_in_batch=num_items_in_batch
-            )
-            loss = loss + self.features.penalty() * _share(labels, num_items_in_batch)
-        hidden_states = _select_layers(outputs, output_hidden_states, self.config)
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
-
-
-class ElmoForSequenceClassification(ElmoPreTrainedModel):
-    """Labels or numbers for every sentence: linear over the mean or maximum of the task's mix.
-
-    The biLM is not trained unless the configuration says `freeze_bilm=False`.
-    """
-
-    accepts_loss_kwargs = True  # as of the other classifier
-
-    def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config)
-        self.elmo = ElmoModel(config)
-        self.features = ElmoFeatures(config, dropout=0.0)  # it is for what is pooled
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(self.features.output_size, cast(int, config.num_labels))
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        state: ElmoState | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Score the labels of every sentence.
-
-        Args:
-            input_ids: As for `ElmoModel`.
-            attention_mask: As for `ElmoModel`.
-            word_input_ids: As for `ElmoModel`.
-            labels: By `config.problem_type`, which the first labels set if it is None:
-                `"single_label_classification"`: labels, shape `(batch,)`;
-                `"multi_label_classification"`: 0.0 or 1.0, shape `(batch, num_labels)`;
-                `"regression"`: numbers, shape `(batch,)` or `(batch, num_labels)`.
-            state: As for `ElmoModel`.
-            output_hidden_states: As for `ElmoModel`.
-            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
-                of this call.
-            **kwargs: Ignored; transformers passes some along.
-
-        Returns:
-            `logits (batch, num_labels)`; `loss` where labels were given: cross entropy, binary
-            cross entropy, or squared error; `hidden_states` on request. A tuple of them with
-            `return_dict=False`.
-
-        Raises:
-            ValueError: As `ElmoModel`.
-        """
-        layers, outputs = run_for_layers(
-            self.elmo, input_ids, attention_mask, word_input_ids, state
-        )
-        mixes = self.features.mix(layers, outputs.attention_mask)
-        mask = cast(Tensor, outputs.attention_mask).bool()
-        pooled = _pool(torch.cat(mixes, dim=-1), mask, self.config.classifier_pooling)
-        logits = self.classifier(self.dropout(pooled))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels, logits, self.config)  # a mean over the labels
-            loss = (loss + self.features.penalty()) * _share(labels, num_items_in_batch)
-        hidden_states = _select_layers(outputs, output_hidden_states, self.config)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden_states)
-
-
-def _pool(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
+def pool_words(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """Reduce each sentence to the mean or maximum of its words, zeros if it has none.
 
     Args:
@@ -421,9 +277,137 @@ def _pool(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
     Returns:
         Shape `(batch, width)`.
     """
-    lengths = mask.sum(dim=1, keepdim=True)
+    is_word = mask[..., None]
     if pooling == "mean":
-        return (x * mask[..., None]).sum(dim=1) / lengths.clamp(min=1)
-    x = x.masked_fill(~mask[..., None], -torch.inf)
-    x = F.pad(x, (0, 0, 0, 1), value=-torch.inf)  # (batch, tokens + 1, width): never without a row
-    return x.amax(dim=1).masked_fill(lengths == 0, 0.0)
+        return x.masked_fill(~is_word, 0.0).sum(dim=1) / is_word.sum(dim=1).clamp(min=1)
+    if not x.shape[1]:
+        return x.new_zeros(len(x), x.shape[2])
+    largest = x.masked_fill(~is_word, -torch.inf).amax(dim=1)
+    return largest.masked_fill(~is_word.any(dim=1), 0.0)
+
+
+class ElmoClassifier(ElmoPreTrainedModel):
+    """Labels by a linear layer over the task's mixes; base of both classifiers.
+
+    Args:
+        config: The configuration.
+        mix_dropout: Probability for each mix; None = `classifier_dropout`.
+    """
+
+    accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
+    output_class: type[TokenClassifierOutput | SequenceClassifierOutput]
+
+    def __init__(self, config: ElmoConfig, *, mix_dropout: float | None = None) -> None:
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+        self.features = ElmoFeatures(config, dropout=mix_dropout)
+        self.classifier = nn.Linear(self.features.output_size, cast(int, config.num_labels))
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        state: ElmoState | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput | SequenceClassifierOutput:
+        """Score the labels of every word, or of every sentence.
+
+        Args:
+            input_ids: As for `ElmoModel`.
+            attention_mask: As for `ElmoModel`.
+            word_input_ids: As for `ElmoModel`.
+            labels: As the class says.
+            state: As for `ElmoModel`.
+            output_hidden_states: As for `ElmoModel`.
+            num_items_in_batch: Number of labels by which the sum of losses is divided; None = those
+                of this call.
+            **kwargs: Ignored (transformers passes extra arguments).
+
+        Returns:
+            `logits (batch, tokens, num_labels)`, or `(batch, num_labels)` for sentences; `loss`
+            if labels are given; `hidden_states` on request. A tuple of them with
+            `return_dict=False`.
+
+        Raises:
+            ValueError: As `ElmoModel`.
+        """
+        layers, outputs = run_for_layers(
+            self.elmo, input_ids, attention_mask, word_input_ids, state
+        )
+        mask = cast(Tensor, outputs.attention_mask)
+        logits = self.compute_logits(torch.cat(self.features.mix(layers, mask), dim=-1), mask)
+        loss = None
+        if labels is not None:
+            loss = self.compute_loss(logits, labels, num_items_in_batch)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = outputs.hidden_states if output_hidden_states else None
+        return self.output_class(loss=loss, logits=logits, hidden_states=hidden_states)
+
+    def compute_logits(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Compute scores of labels from the mixes, shape `(batch, tokens, output_size)`."""
+        return self.classifier(x)
+
+    def compute_loss(
+        self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
+    ) -> Tensor:
+        """Compute the loss, of which this call has its share of `num_items` labels."""
+        raise NotImplementedError
+
+
+def _share(labels: Tensor, num_items: Tensor | int | None) -> Tensor | float:
+    """Return the share of a batch's labels that this call has, if a batch is several calls."""
+    return 1.0 if num_items is None else (labels != IGNORED_LABEL).sum() / num_items
+
+
+class ElmoForTokenClassification(ElmoClassifier):
+    """A label for every word: linear over the task's mixes (tagging, named entities).
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`. `labels` of `forward`
+    have the shape `(batch, tokens)`; -100 = none, as padding needs. The loss is the cross entropy.
+    """
+
+    output_class = TokenClassifierOutput
+
+    def compute_loss(
+        self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
+    ) -> Tensor:
+        """Compute the sum of cross entropies over `num_items`, and the mixes' penalty."""
+        loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
+        return loss + self.features.penalty() * _share(labels, num_items)
+
+
+class ElmoForSequenceClassification(ElmoClassifier):
+    """Labels or numbers for every sentence: linear over the mean or maximum of the task's mix.
+
+    The biLM is not trained unless the configuration says `freeze_bilm=False`. `config.problem_type`
+    (the first labels set it if it is None) determines `labels` of `forward` and the loss:
+
+    - `"single_label_classification"`: labels, shape `(batch,)`; cross entropy.
+    - `"multi_label_classification"`: 0.0 or 1.0, shape `(batch, num_labels)`; binary cross entropy.
+    - `"regression"`: numbers, shape `(batch,)` or `(batch, num_labels)`; squared error.
+    """
+
+    output_class = SequenceClassifierOutput
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config, mix_dropout=0.0)  # dropout is for the pooled vectors
+        self.dropout = nn.Dropout(config.classifier_dropout)
+
+    def compute_logits(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Compute scores of labels from pooled mixes."""
+        pooled = pool_words(x, mask.bool(), self.config.classifier_pooling)
+        return self.classifier(self.dropout(pooled))
+
+    def compute_loss(
+        self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
+    ) -> Tensor:
+        """Compute the mean loss and the mixes' penalty, times the share of the labels."""
+        loss = self.loss_function(labels, logits, self.config)
+        return (loss + self.features.penalty()) * _share(labels, num_items)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import numpy as np
-import regex
 import torch
 from transformers import BatchEncoding, TensorType
 from transformers.tokenization_python import PythonBackend
@@ -20,9 +19,9 @@ from .character_ids import (
     NUM_WORD_MARKS,
     PADDING_OFFSET,
     SPECIAL_MASK,
+    WORD_PATTERN,
     Array,
     ElmoEncoding,
-    Span,
     Spelling,
     check_counts,
     check_list,
@@ -39,6 +38,7 @@ from .character_ids import (
     lay_out,
     make_batch,
     read_vocabulary,
+    split_text,
     take,
 )
 from .configuration_elmo import (
@@ -53,11 +53,6 @@ from .configuration_elmo import (
     ElmoConfig,
     refuse_damage,
 )
-
-# Words of a text: a number with its inner points and commas; an apostrophe after a word with the
-# letters behind it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; any
-# other visible character alone, with what combines with it (\X, so that a flag is one word).
-WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
 
 VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "word_vocab.json"}
 
@@ -359,12 +354,7 @@ class ElmoTokenizer(PythonBackend):
         self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs: Any
     ) -> list[str]:
         """Find the words of a text."""
-        return self._split_text(text)[0]
-
-    def _split_text(self, text: str) -> tuple[list[str], list[Span]]:
-        spans = [match.span() for match in regex.finditer(self.word_pattern, text)]
-        spans = [(start, end) for start, end in spans if start < end]
-        return [text[start:end] for start, end in spans], spans
+        return split_text(text, self.word_pattern)[0]
 
     def _encode_plus(  # type: ignore[override]  # what is not named here is checked in kwargs
         self,
@@ -426,7 +416,7 @@ class ElmoTokenizer(PythonBackend):
             is_batch = not isinstance(text, str)
             texts = text if is_batch else [text]
             check_texts(texts)
-            return is_batch, [ElmoEncoding(*self._split_text(text)) for text in texts]
+            return is_batch, [ElmoEncoding(*split_text(text, self.word_pattern)) for text in texts]
         check_list(text, "words or of such lists, as is_split_into_words is set")
         is_batch = len(text) > 0 and not isinstance(text[0], str)
         sentences = text if is_batch else [text]

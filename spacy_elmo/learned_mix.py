@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+import torch
 from spacy.tokens import Doc
-from thinc.api import Model
+from thinc.api import Model, torch2xp, xp2torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from .architecture import Array, DocLayers, ThincModel, get_shim
 from .segments import Segment
@@ -14,10 +17,10 @@ LayerNorm: TypeAlias = Literal["none", "sentence"]
 
 
 class LearnedMix(NamedTuple):
-    """What a component has learned of the layers (Peters et al. 2018, eq. 1).
+    """A learned mix (Peters et al. 2018, eq. 1).
 
     Attributes:
-        shares: Of each layer in the sum, the word vectors first: `softmax(w)`.
+        shares: Weight of each layer in the sum, the word vectors first: `softmax(w)`.
         gamma: Factor of the sum.
     """
 
@@ -25,45 +28,24 @@ class LearnedMix(NamedTuple):
     gamma: float
 
 
-def make_mix(
-    name: str,
-    layer_norm: LayerNorm,
-    dropout: float,
-    l2: float,
-    train_gamma: bool,
-    learn_rate_scale: float,
-) -> ThincModel:
-    """Make a mix without a biLM: it has a `link` to one, or a layer that is one.
+def make_mix(name: str, *, dropout: float, **settings: Any) -> ThincModel:
+    """Make a mix without a biLM: add a `link` to one, or a layer that is one.
 
     Args:
-        name: Of the thinc model.
-        layer_norm: As for `make_elmo_listener`, like the rest.
-        dropout: Likewise.
-        l2: Likewise.
-        train_gamma: Likewise.
-        learn_rate_scale: Likewise.
+        name: Name of the thinc model.
+        dropout: As for `make_elmo_listener`.
+        **settings: `layer_norm`, `l2`, `train_gamma` and `learn_rate_scale`, likewise.
     """
     if not 0 <= dropout < 1:
         raise ValueError(f"Expected dropout from 0 to below 1, got {dropout}.")
-    return Model(
-        name,
-        forward,
-        init=init,
-        dims={"nO": None},
-        params={"mix": None, "gamma": None},
-        attrs={
-            "position": "input",
-            "layer_norm": layer_norm,
-            "mix_dropout": dropout,  # spaCy sets whatever is called dropout_rate
-            "l2": l2,
-            "train_gamma": train_gamma,
-            "learn_rate_scale": learn_rate_scale,
-        },
-    )
+    # spaCy sets every attribute that is called dropout_rate.
+    attrs = {"position": "input", "mix_dropout": dropout, **settings}
+    params: dict[str, Any] = {"mix": None, "gamma": None}
+    return Model(name, forward, init=init, dims={"nO": None}, params=params, attrs=attrs)
 
 
 def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803 (thinc's names)
-    """Begin with the mean of the layers.
+    """Set the mix to the mean of the layers.
 
     Raises:
         ValueError: If there is no `elmo` component, or it has another width.
@@ -83,7 +65,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
 
 
 def get_mix(model: ThincModel) -> LearnedMix:
-    """Return what a listener has learned so far.
+    """Return the mix of a listener.
 
     The parameters are distances from the mean of the layers and from a gamma of 1, so that they
     begin at zero and decay towards it; divided by `learn_rate_scale`, so that they learn faster.
@@ -99,9 +81,9 @@ def forward(
     """Mix the layers of docs.
 
     Args:
-        model: What `make_elmo_listener` or `make_elmo_mix` makes.
+        model: A model that `make_mix` made.
         docs: Docs, empty ones included.
-        is_train: Whether the mix drops out, and a biLM that is not frozen learns.
+        is_train: Whether dropout is applied, and a biLM that is not frozen is trained.
 
     Returns:
         Vectors of each doc, `(tokens, width)`, and a function that takes their gradients.
@@ -116,97 +98,67 @@ def forward(
         read, send = model.attrs["link"].get().read(docs, is_train=is_train)
     if not docs:
         return [], lambda gradients: []
-    xp, attrs = model.ops.xp, model.attrs
+    xp, scale = model.ops.xp, model.attrs["learn_rate_scale"]
     edges = list(accumulate(len(doc) for doc in docs))[:-1]
-    layers = xp.concatenate([doc.layers for doc in read], axis=1)  # (layers, tokens, width)
-    backprop_norm: Callable[[Array], Array] = _pass
-    if attrs["layer_norm"] == "sentence":
-        layers, backprop_norm = normalize_layers(xp, layers, _find_rows(read))
-    mix = get_mix(model)
-    total = xp.tensordot(mix.shares, layers, 1)  # (tokens, width)
-    rate = attrs["mix_dropout"] if is_train else 0.0
-    mask = model.ops.get_dropout_mask(total.shape, rate) if rate else 1.0
+    device = torch.device("cpu") if model.ops.device_type == "cpu" else None
+    arrays = [xp.concatenate([doc.layers for doc in read], axis=1), model.get_param("mix")]
+    arrays.append(model.get_param("gamma"))
+    layers, mix, gamma = (xp2torch(x, requires_grad=is_train, device=device) for x in arrays)
+    with torch.set_grad_enabled(is_train):
+        rows = _find_rows(read) if model.attrs["layer_norm"] == "sentence" else []
+        vectors = mix_tokens(layers, scale * mix, 1 + scale * gamma, rows)
+    rate = model.attrs["mix_dropout"] if is_train else 0.0
+    mask = model.ops.get_dropout_mask(tuple(vectors.shape), rate) if rate else 1.0
 
     def backprop(gradients: list[Array]) -> list[Doc]:
-        gradient = xp.concatenate(gradients) * mask
-        _learn_mix(model, mix, layers, total, gradient)
+        gradient = xp2torch(xp.concatenate(gradients) * mask, device=device).to(vectors.dtype)
+        inputs = [mix, gamma] if send is None else [mix, gamma, layers]
+        grads = torch.autograd.grad(vectors, inputs, gradient, retain_graph=True)
+        results: list[Any] = [torch2xp(x) for x in grads]
+        d_mix, d_gamma, *d_layers = results
+        model.inc_grad("mix", d_mix + 2 * model.attrs["l2"] * scale**2 * model.get_param("mix"))
+        if model.attrs["train_gamma"]:
+            model.inc_grad("gamma", d_gamma)
         if send is not None:
-            d_layers = backprop_norm(mix.gamma * mix.shares[:, None, None] * gradient)
-            send(xp.split(d_layers, edges, axis=1))
+            send(xp.split(d_layers[0], edges, axis=1))
         return []
 
-    return xp.split(mix.gamma * total * mask, edges), backprop
+    return xp.split(torch2xp(vectors) * mask, edges), backprop
 
 
-def _learn_mix(
-    model: ThincModel, mix: LearnedMix, layers: Array, total: Array, gradient: Array
-) -> None:
-    """Add to the gradients of the mix.
+def mix_tokens(
+    layers: Tensor, weights: Tensor, gamma: Tensor, sentences: Sequence[Segment]
+) -> Tensor:
+    """Mix the layers of each token.
+
+    bilm-tf normalizes over the batch (bilm/elmo.py, `weight_layers`), so that the vectors of a
+    sentence depend on other sentences.
 
     Args:
-        model: The listener.
-        mix: Its mix.
-        layers: What was mixed, shape `(layers, tokens, width)`.
-        total: Their weighted sum, shape `(tokens, width)`.
-        gradient: Of `gamma * total`, shape `(tokens, width)`.
+        layers: Shape `(layers, tokens, width)`, zeros for white space.
+        weights: Weights before the softmax, shape `(layers,)`.
+        gamma: Factor of the sum, shape `(1,)`.
+        sentences: Rows of the words of each sentence to normalize over; none = no layer norm.
+
+    Returns:
+        Shape `(tokens, width)`.
     """
-    xp, attrs = model.ops.xp, model.attrs
-    scale = attrs["learn_rate_scale"]
-    d_shares = mix.gamma * xp.tensordot(layers, gradient, 2)  # (layers,)
-    d_weights = mix.shares * (d_shares - xp.dot(mix.shares, d_shares))
-    d_weights += 2 * attrs["l2"] * scale * model.get_param("mix")
-    model.inc_grad("mix", scale * d_weights)
-    if attrs["train_gamma"]:
-        model.inc_grad("gamma", scale * xp.vdot(total, gradient).reshape(1))
+    from hf_elmo.scalar_mix import mix_layers
 
-
-def _pass(gradient: Array) -> Array:
-    return gradient
+    if not sentences:
+        return mix_layers(layers[:, None], weights, gamma)[0]
+    rows = [torch.tensor(rows, device=layers.device) for rows in sentences]
+    mask = pad_sequence([torch.ones_like(x, dtype=torch.bool) for x in rows], batch_first=True)
+    padded = layers[:, pad_sequence(rows, batch_first=True)]  # (layers, sentences, words, width)
+    mixed = mix_layers(padded, weights, gamma, layer_norm="sentence", mask=mask)[mask]
+    return torch.zeros_like(layers[0]).index_put((torch.cat(rows),), mixed)
 
 
 def _find_rows(docs: Sequence[DocLayers]) -> list[Segment]:
-    """Find the rows of each sentence where the tokens of docs stand one after the other."""
+    """Find the rows of each sentence in the concatenated tokens of docs."""
     starts = accumulate((doc.layers.shape[1] for doc in docs), initial=0)
     return [
         [start + row for row in rows]
         for doc, start in zip(docs, starts, strict=False)
         for rows in doc.segments
     ]
-
-
-def normalize_layers(
-    xp: Any, layers: Array, sentences: Sequence[Segment]
-) -> tuple[Array, Callable[[Array], Array]]:
-    """Normalize each layer to mean 0 and variance 1 over all numbers of each sentence.
-
-    `elmo`'s original takes mean and variance over the batch (bilm/elmo.py, `weight_layers`), which
-    lets a sentence depend on its neighbours.
-
-    Args:
-        xp: numpy or cupy.
-        layers: Shape `(layers, tokens, width)`.
-        sentences: Rows of the words of each sentence; other rows become zeros.
-
-    Returns:
-        The same shape, and a function from its gradient to that of `layers`.
-    """
-    from hf_elmo.scalar_mix import LAYER_NORM_EPSILON
-
-    result = xp.zeros_like(layers)
-    factors = []
-    for rows in sentences:
-        x = layers[:, rows]
-        centred = x - x.mean(axis=(1, 2), keepdims=True)
-        variance = xp.square(centred).mean(axis=(1, 2), keepdims=True)
-        factors.append(1 / xp.sqrt(variance + LAYER_NORM_EPSILON))
-        result[:, rows] = centred * factors[-1]
-
-    def backprop(gradient: Array) -> Array:
-        d_layers = xp.zeros_like(gradient)
-        for rows, factor in zip(sentences, factors, strict=True):
-            y, d_y = result[:, rows], gradient[:, rows]
-            slope = (d_y * y).mean(axis=(1, 2), keepdims=True)
-            d_layers[:, rows] = factor * (d_y - d_y.mean(axis=(1, 2), keepdims=True) - y * slope)
-        return d_layers
-
-    return result, backprop

@@ -51,9 +51,15 @@ def make_elmo_listener(
     Returns:
         A model from docs to vectors, `(tokens, width)` each.
     """
-    attrs = {"upstream": upstream, "link": SourceLink()}
-    model = make_mix(LISTENER_NAME, layer_norm, dropout, l2, train_gamma, learn_rate_scale)
-    model.attrs.update(attrs)
+    model = make_mix(
+        LISTENER_NAME,
+        dropout=dropout,
+        layer_norm=layer_norm,
+        l2=l2,
+        train_gamma=train_gamma,
+        learn_rate_scale=learn_rate_scale,
+    )
+    model.attrs.update(upstream=upstream, link=SourceLink())
     if width is not None:
         model.set_dim("nO", width)
     return model
@@ -83,7 +89,14 @@ def make_elmo_mix(
     Returns:
         A model from docs to vectors, `(tokens, width)` each.
     """
-    mix = make_mix(MIX_NAME, layer_norm, dropout, l2, train_gamma, learn_rate_scale)
+    mix = make_mix(
+        MIX_NAME,
+        dropout=dropout,
+        layer_norm=layer_norm,
+        l2=l2,
+        train_gamma=train_gamma,
+        learn_rate_scale=learn_rate_scale,
+    )
     mix.layers.append(model)
     return mix
 

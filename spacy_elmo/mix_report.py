@@ -1,4 +1,4 @@
-"""What the components of a pipeline have learned of ELMo's layers: as a table, a plot, a log."""
+"""Report of the learned mixes of a pipeline: as a table, a plot, or lines of a training log."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ class MixOfComponent(NamedTuple):
     Attributes:
         component: Name of the component.
         position: `"input"` or `"output"` of its encoder.
-        shares: Of each layer in the sum, the word vectors first.
+        shares: Weight of each layer in the sum, the word vectors first.
         gamma: Factor of the sum.
     """
 
@@ -37,23 +37,26 @@ def collect_mixes(nlp: Language) -> list[MixOfComponent]:
     mixes = []
     for name, component in nlp.components:
         model = getattr(component, "model", None)
-        for node in model.walk() if isinstance(model, Model) else ():
-            if node.name in (LISTENER_NAME, MIX_NAME) and node.has_param("mix"):
-                shares, gamma = get_mix(node)
-                position = node.attrs["position"]
-                mixes.append(MixOfComponent(name, position, [float(x) for x in shares], gamma))
-    order = {name: number for number, name in enumerate(nlp.component_names)}
-    return sorted(mixes, key=lambda mix: (order[mix.component], mix.position))
+        nodes = model.walk() if isinstance(model, Model) else ()
+        learned = [
+            (node.attrs["position"], get_mix(node))
+            for node in nodes
+            if node.name in (LISTENER_NAME, MIX_NAME) and node.has_param("mix")
+        ]
+        for position, (shares, gamma) in sorted(learned, key=lambda mix: mix[0]):
+            mixes.append(MixOfComponent(name, position, [float(x) for x in shares], gamma))
+    return mixes
 
 
-def name_layers(num_layers: int) -> list[str]:
-    """Name the layers of a biLM from the word vectors up."""
+def name_layers(mixes: Sequence[MixOfComponent]) -> list[str]:
+    """Name the layers of the largest biLM from the word vectors up."""
+    num_layers = max((len(mix.shares) for mix in mixes), default=1)
     return ["words", *(f"LSTM {number}" for number in range(1, num_layers))]
 
 
 def draw_table(mixes: Sequence[MixOfComponent]) -> str:
-    """Lay out mixes as a table of text."""
-    names = name_layers(max((len(mix.shares) for mix in mixes), default=0))
+    """Format mixes as a table of text."""
+    names = name_layers(mixes)
     rows = [
         (mix.component, mix.position, *(f"{x:.3f}" for x in mix.shares), f"{mix.gamma:.3f}")
         for mix in mixes
@@ -63,11 +66,11 @@ def draw_table(mixes: Sequence[MixOfComponent]) -> str:
 
 
 def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
-    """Draw the shares of layers by component and position, as figure 2 of Peters et al. 2018.
+    """Plot the shares of layers by component and position, as figure 2 of Peters et al. 2018.
 
     Args:
         mixes: At least one.
-        path: File to write; its suffix tells the format, such as `.png` or `.svg`.
+        path: File to write; its suffix selects the format, such as `.png` or `.svg`.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -76,15 +79,15 @@ def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("Plots need matplotlib: pip install matplotlib.") from error
-    names = name_layers(max(len(mix.shares) for mix in mixes))
+    names = name_layers(mixes)
     figure = Figure(figsize=(1.5 + 0.9 * len(mixes), 1.5 + 0.6 * len(names)), layout="constrained")
     axes = figure.add_subplot()
     columns = [mix.shares + [float("nan")] * (len(names) - len(mix.shares)) for mix in mixes]
-    image = axes.imshow(list(zip(*columns, strict=True)), vmin=0, vmax=1, cmap="viridis")
+    image = axes.imshow(
+        list(zip(*columns, strict=True)), vmin=0, vmax=1, cmap="viridis", origin="lower"
+    )
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()  # the top layer on top
-    labels = [f"{mix.component}\n{mix.position}" for mix in mixes]
-    axes.set_xticks(range(len(mixes)), labels)
+    axes.set_xticks(range(len(mixes)), [f"{mix.component}\n{mix.position}" for mix in mixes])
     for column, mix in enumerate(mixes):
         for row, share in enumerate(mix.shares):
             colour = "black" if share > 0.6 else "white"
@@ -95,10 +98,10 @@ def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
 
 @registry.loggers("spacy_elmo.MixLogger.v1")
 def make_mix_logger(logger: SetUpLogger) -> SetUpLogger:
-    """Let a logger of `spacy train` show the mixes whenever it shows scores.
+    """Let a logger of `spacy train` show the mixes with the scores.
 
-    They come as lines on the console, and among the scores, where loggers such as those of Weights
-    & Biases or MLflow find them.
+    The mixes are printed, and added to the scores, so that loggers such as those of Weights &
+    Biases or MLflow find them.
 
     Args:
         logger: Another logger, such as `spacy.ConsoleLogger.v1`.
@@ -110,9 +113,13 @@ def make_mix_logger(logger: SetUpLogger) -> SetUpLogger:
         log_inner, finish = logger(nlp, stdout, stderr)
 
         def log(info: dict[str, Any] | None) -> None:
-            mixes = collect_mixes(nlp) if info is not None else []
+            mixes = [] if info is None else collect_mixes(nlp)
             if info is not None and info.get("other_scores") is not None:
-                info["other_scores"].update(_name_numbers(mixes))
+                info["other_scores"].update(
+                    (f"{mix.component}_{mix.position}_elmo_{name}", value)
+                    for mix in mixes
+                    for name, value in [*enumerate(mix.shares), ("gamma", mix.gamma)]
+                )
             log_inner(info)
             for mix in mixes:
                 shares = " ".join(f"{share:.3f}" for share in mix.shares)
@@ -123,12 +130,3 @@ def make_mix_logger(logger: SetUpLogger) -> SetUpLogger:
         return log, finish
 
     return set_up
-
-
-def _name_numbers(mixes: Sequence[MixOfComponent]) -> dict[str, float]:
-    """Name each share and gamma as a score, such as `tagger_input_elmo_0`."""
-    return {
-        f"{mix.component}_{mix.position}_elmo_{name}": value
-        for mix in mixes
-        for name, value in [*enumerate(mix.shares), ("gamma", mix.gamma)]
-    }

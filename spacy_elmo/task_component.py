@@ -10,21 +10,20 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from thinc.api import Model, get_torch_default_device
 
-from .architecture import ThincModel, get_shim
+from .architecture import DocLayers, ThincModel, get_shim
 from .extensions import register_roles
 from .folder_bytes import pack_folder, unpack_folder
-from .layer_source import SourceLink
+from .layer_source import LayerSource, SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
-from .segments import Segment, find_segments
+from .segments import find_segments
 from .shim import mend_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words
 
 if TYPE_CHECKING:  # as in shim.py
     from torch import Tensor
 
-    from hf_elmo.tasks.modeling import ElmoTaskModel
-    from hf_elmo.tasks.task import Task
-    from hf_elmo.tasks.words import WordInputs
+    from hf_elmo.tasks.registry import TaskModel
+    from hf_elmo.tasks.task_inputs import WordInputs
 
 # Tasks of two texts, which a pipeline of single docs cannot do, and the methods that do them.
 PAIRED = {"entailment": "entail", "squad": "answer"}
@@ -46,14 +45,6 @@ BILM_FIELDS = (
     "projection_clip",
     "use_residual",
 )
-
-
-class TaskModel(NamedTuple):
-    """A task, its model, and what reads words for it."""
-
-    task: "Task"
-    model: "ElmoTaskModel"
-    inputs: "WordInputs"
 
 
 class Answer(NamedTuple):
@@ -98,17 +89,13 @@ class ElmoTask:
         self.source_name = model
         self.predicate_pos = list(predicate_pos)
         self._loaded: TaskModel | None = None
-        self._mark: Any = None  # of the weights of both biLMs, when they were compared
-        self._is_shared = False
-        self._link_to(SourceLink())
+        self._compared: tuple[Any, bool] | None = None  # marks of two biLMs' weights, the result
+        # An `elmo` component finds this and connects the link.
+        attrs = {"upstream": ANY_UPSTREAM, "link": SourceLink()}
+        self.model: ThincModel = Model(LISTENER_NAME, _read_layers, attrs=attrs)
         register_roles()
 
-    def _link_to(self, link: SourceLink) -> None:
-        """Make what an `elmo` component finds here, and connects to its layers."""
-        attrs = {"upstream": ANY_UPSTREAM, "link": link}
-        self.model: ThincModel = Model(LISTENER_NAME, _refuse_to_run, attrs=attrs)
-
-    def load(self) -> TaskModel:
+    def load(self) -> "TaskModel":
         """Return the model, read from where its name says if it is not in memory yet.
 
         Raises:
@@ -161,6 +148,7 @@ class ElmoTask:
         self._handle_error = error_handler
 
     def _annotate(self, docs: Sequence[Doc]) -> None:
+        """Read examples, predict them, write the results."""
         task = self.load().task
         if task.name in PAIRED:
             raise ValueError(
@@ -173,114 +161,108 @@ class ElmoTask:
             annotator.read(doc, find_segments(doc, "auto", None), self.predicate_pos)
             for doc in docs
         ]
-        self._share_layers(docs)
-        found = iter(self._find([x.example for group in placed for x in group], annotator.finds))
+        inputs = self._share_layers(docs)
+        examples = [x.example for group in placed for x in group]
+        found = iter(self._find(examples, inputs, annotator.finds))
         for doc, group in zip(docs, placed, strict=True):
             annotator.write(doc, group, [next(found) for _ in group])
 
-    def _find(self, examples: Sequence[Any], finds: str) -> list[Any]:
+    def _find(self, examples: Sequence[Any], inputs: "WordInputs", finds: str) -> list[Any]:
         from hf_elmo.tasks.task import predict
 
-        task, model, inputs = self.load()
+        task, model, _ = self.load()
         return predict(task, model, inputs, examples, find=getattr(model, finds))
 
     # Two texts
 
     def entail(self, pairs: Iterable[tuple[Doc, Doc]]) -> list[dict[str, float]]:
-        """Tell of pairs whether the second text follows from the first.
+        """Predict whether the second text of a pair follows from the first.
 
         Args:
-            pairs: A premise and a hypothesis each; a doc is read as one sentence.
+            pairs: Premises and hypotheses; a doc is read as one sentence.
 
         Returns:
-            Of each pair the labels with their probabilities.
+            For each pair, the labels with their probabilities.
 
         Raises:
-            TypeError: If a text is no doc.
+            TypeError: If a text is not a doc.
             ValueError: If the model is of another task, or a doc has no words.
         """
         from hf_elmo.tasks.data.readers import Pair
 
-        self._check_is("entailment")
+        inputs = self._check_is("entailment")
         examples = [Pair(_read_words(one), _read_words(other), "") for one, other in pairs]
-        return self._find(examples, "rank")
+        return self._find(examples, inputs, "rank")
 
     def answer(self, pairs: Iterable[tuple[Doc, Doc]]) -> list[Answer]:
         """Answer questions.
 
         Args:
-            pairs: A question and the paragraph where its answer stands each; a doc is read as one
+            pairs: Questions and paragraphs that contain their answers; a doc is read as one
                 sentence.
 
         Returns:
             The answers, each with its words in the paragraph.
 
         Raises:
-            TypeError: If a text is no doc.
+            TypeError: If a text is not a doc.
             ValueError: If the model is of another task, or a doc has no words.
         """
         from hf_elmo.tasks.squad import Question
 
-        self._check_is("squad")
+        inputs = self._check_is("squad")
         pairs = list(pairs)
         examples = [
             Question("", "", _read_words(text), [], _read_words(question), [], None)
             for question, text in pairs
         ]
-        found = self._find(examples, "rank")
+        found = self._find(examples, inputs, "rank")
         answers = []
         for (_, text), (start, end, score) in zip(pairs, found, strict=True):
             (rows,) = find_segments(text, "doc", None)
             answers.append(Answer(text[rows[start] : rows[end] + 1], score))
         return answers
 
-    def _check_is(self, name: str) -> None:
-        task = self.load().task
+    def _check_is(self, name: str) -> "WordInputs":
+        """Return inputs that run the model's own biLM, if the model is of the task."""
+        task, _, inputs = self.load()
         if task.name != name:
             raise ValueError(f"Expected a model of the task {name}, got one of {task.name}.")
-        self._share_layers([])  # pairs run the model's own biLM
+        return inputs
 
     # Layers of an `elmo` component
 
-    def _share_layers(self, docs: Sequence[Doc]) -> None:
-        """Take the layers of docs from an `elmo` component, if its biLM is the model's."""
+    def _share_layers(self, docs: Sequence[Doc]) -> "WordInputs":
+        """Return inputs with the layers of an `elmo` component, if its biLM is the model's."""
         _, model, inputs = self.load()
-        inputs.layers = None
         source = self.model.attrs["link"].find()
-        if source is None or not docs:
-            return
+        if source is None:
+            return inputs
         if not self._is_same(source):
             for doc in docs:
-                source.held.take(doc)  # which drops what is held for this component
-            return
+                source.held.take(doc)  # drops the layers that are held for this component
+            return inputs
         held: dict[tuple[str, ...], Tensor] = {}
-        for doc, (layers, segments) in zip(docs, source.read(docs, is_train=False)[0], strict=True):
+        for doc, (layers, segments) in zip(docs, self.model.predict(docs), strict=True):
             for rows in segments:
-                held[tuple(list_words(doc, rows))] = torch.as_tensor(
-                    layers[:, rows], device=model.device
-                )
-        inputs.layers = HeldSentences(held)
+                words = tuple(list_words(doc, rows))
+                held[words] = torch.as_tensor(layers[:, rows], device=model.device)
+        return inputs.with_layers(HeldSentences(held))
 
-    def _is_same(self, source: Any) -> bool:
-        """Whether the biLM of an `elmo` component computes what the model's does."""
+    def _is_same(self, source: LayerSource) -> bool:
+        """Whether the biLM of an `elmo` component computes the same as the model's."""
         from hf_elmo.weight_marks import mark_weights
 
         model, shim = self.load().model, get_shim(source.model)
         if not model.config.num_mixes or shim.quantization is not None:
             return False
-        bilm = shim.load().model
-        if any(getattr(model.elmo.config, x) != getattr(bilm.config, x) for x in BILM_FIELDS):
+        own, other = model.elmo, shim.load().model
+        if any(getattr(own.config, x) != getattr(other.config, x) for x in BILM_FIELDS):
             return False
-        own, other = model.elmo.state_dict(), bilm.state_dict()
-        marks = [mark_weights(x.config, x.parameters()) for x in (model.elmo, bilm)]
-        mark = (id(source), *marks)
-        if None in marks or mark != self._mark:
-            self._is_shared = own.keys() == other.keys() and all(
-                weight.dtype == other[name].dtype and torch.equal(weight.cpu(), other[name].cpu())
-                for name, weight in own.items()
-            )
-            self._mark = mark
-        return self._is_shared
+        marks = [mark_weights(x.config, x.parameters()) for x in (own, other)]
+        if None in marks or self._compared is None or self._compared[0] != marks:
+            self._compared = marks, _have_equal_weights(own, other)
+        return self._compared[1]
 
     # On disk: model/, the folder that training writes
 
@@ -316,21 +298,13 @@ class ElmoTask:
         util.from_bytes(bytes_data, read, exclude)
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**vars(self), "model": self.model.attrs["link"], "_mark": None}
-        return {**state, "_loaded": None if self._loaded is None else self.to_bytes()}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        link, data = state["model"], state["_loaded"]
-        self.__dict__.update(state, _loaded=None)
-        self._link_to(link)
-        if data is not None:
-            self.from_bytes(data)
+        self.__dict__.update(state)
         register_roles()
 
 
 class HeldSentences:
-    """Layers of the sentences at hand; those of others are computed."""
+    """Layers of the sentences of an `elmo` component; those of other sentences are computed."""
 
     def __init__(self, layers: dict[tuple[str, ...], "Tensor"]) -> None:
         self._layers = layers
@@ -348,23 +322,34 @@ class HeldSentences:
             yield next(computed) if held is None else held
 
 
-def _load_model(name: str) -> TaskModel:
+def _load_model(name: str) -> "TaskModel":
     from hf_elmo.tasks import load_task_model
 
     with no_progress_bars():
-        task, model, inputs = load_task_model(name)
-    cast(torch.nn.Module, model).to(get_torch_default_device())
-    return TaskModel(task, model, inputs)
+        loaded = load_task_model(name)
+    cast(torch.nn.Module, loaded.model).to(get_torch_default_device())
+    return loaded
 
 
-def _refuse_to_run(model: ThincModel, docs: Any, is_train: bool) -> Any:
-    raise NotImplementedError("This model is only a link from an 'elmo' component.")
+def _read_layers(
+    model: ThincModel, docs: Sequence[Doc], is_train: bool
+) -> tuple[list[DocLayers], Callable[[Any], Any]]:
+    """Read the layers of docs from the linked `elmo` component; nothing is trained."""
+    return model.attrs["link"].get().read(docs, is_train=False)[0], lambda gradients: []
+
+
+def _have_equal_weights(own: torch.nn.Module, other: torch.nn.Module) -> bool:
+    weights, others = own.state_dict(), other.state_dict()
+    return weights.keys() == others.keys() and all(
+        weight.dtype == others[name].dtype and torch.equal(weight.cpu(), others[name].cpu())
+        for name, weight in weights.items()
+    )
 
 
 def _read_words(doc: Doc) -> list[str]:
     if not isinstance(doc, Doc):
         raise TypeError(f"Expected a doc, got {doc!r}: make one by nlp.make_doc(text).")
-    segments: list[Segment] = find_segments(doc, "doc", None)
+    segments = find_segments(doc, "doc", None)
     if not segments:
         raise ValueError(f"Expected a doc with words, got {doc.text!r}.")
     return list_words(doc, segments[0])

@@ -5,15 +5,13 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import (
-    EarlyStoppingCallback,
     PreTrainedTokenizerBase,
     SchedulerType,
     TrainerCallback,
@@ -21,9 +19,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
@@ -36,9 +32,7 @@ from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.training.checkpoints import (
     POSITION_NAME,
     STATE_NAME,
-    TRAINED_NAME,
     CheckpointingTrainer,
-    find_last_checkpoint,
     list_files,
 )
 
@@ -53,7 +47,7 @@ SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
 }
 
 
-class ElmoTrainer(CheckpointingTrainer):
+class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     """Train a biLM on windows over a stream of text.
 
     The LSTM state continues from window to window. A checkpoint also contains this state for each
@@ -94,73 +88,24 @@ class ElmoTrainer(CheckpointingTrainer):
         self._stream = stream
         self._heldout = heldout
         self._clock = TrainingClock(max_hours)
-        own: list[TrainerCallback] = [self._clock]
-        self._average: AveragedModel | None = None
-        if ema is not None:
-            self._average = AveragedModel(model.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
-            own.append(_Averaging(model.model, self._average))
         super().__init__(
-            model, args, eval_dataset=cast(Any, heldout), callbacks=[*own, *(callbacks or [])]
+            model,
+            args,
+            trained=model.model,
+            ema=ema,
+            eval_dataset=heldout,
+            callbacks=[self._clock, *(callbacks or [])],
         )
-        if self._average is not None:
-            self._average.to(self.args.device)
-        self.model_accepts_loss_kwargs = (
-            False  # all windows have the same size, so means can be averaged
-        )
-
-    def train(  # type: ignore[override]  # no hyperparameter search
-        self, resume_from_checkpoint: Path | str | bool | None = None
-    ) -> None:
-        """Train until the end.
-
-        Args:
-            resume_from_checkpoint: Checkpoint to resume from; True = the last complete one, or
-                a new run if no checkpoint exists.
-        """
-        if resume_from_checkpoint is True:
-            with self.args.main_process_first():
-                resume_from_checkpoint = find_last_checkpoint(
-                    Path(str(self.args.output_dir)), self.list_files
-                )
-        if not resume_from_checkpoint:
-            self._clock.elapsed = 0.0
-            super().train()
-        elif self._is_over(Path(resume_from_checkpoint)):  # otherwise Trainer runs one more step
-            best = Path(resume_from_checkpoint)
-            if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-                best = best.with_name(Path(self.state.best_model_checkpoint).name)
-            self._load_from_checkpoint(str(best))
-        else:
-            super().train(str(resume_from_checkpoint))
+        self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
 
     def list_files(self, checkpoint: Path) -> list[str]:
         """List the files of a checkpoint for this number of processes."""
         return list_files(checkpoint, self.args.world_size)
 
-    def _is_over(self, checkpoint: Path) -> bool:
-        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        position = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))
-        self._restore_callbacks(position)
-        return (
-            self.state.global_step >= self.args.max_steps
-            or self._clock.fraction() >= 1
-            or any(
-                callback.early_stopping_patience_counter >= callback.early_stopping_patience
-                for callback in self._find_early_stopping()
-            )
-        )
-
-    def _restore_callbacks(self, position: dict[str, Any]) -> None:
-        self._clock.elapsed = position["seconds"]
-        for callback in self._find_early_stopping():
-            callback.early_stopping_patience_counter = position["evaluations_without_gain"]
-            # Trainer reads it when it saves, even if the checkpoint has no evaluation.
-            states = cast(dict[str, Any], self.state.stateful_callbacks)
-            states.setdefault(type(callback).__name__, callback.state())
-
-    def _find_early_stopping(self) -> list[EarlyStoppingCallback]:
-        callbacks = self.callback_handler.callbacks
-        return [callback for callback in callbacks if isinstance(callback, EarlyStoppingCallback)]
+    def restore_position(self, checkpoint: Path) -> bool:
+        """Restore the time of training; return whether steps or time are used up."""
+        self._clock.elapsed = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))["seconds"]
+        return self.state.global_step >= self.args.max_steps or self._clock.fraction() >= 1
 
     def get_train_dataloader(self) -> Any:
         """Return the windows; they have no length, because the text is repeated."""
@@ -191,7 +136,8 @@ class ElmoTrainer(CheckpointingTrainer):
                 done = max(step / num_training_steps, self._clock.fraction())
                 return min(1.0, rise) * shape(min(1.0, done))
 
-            self.lr_scheduler = LambdaLR(cast(Any, optimizer or self.optimizer), factor)
+            chosen: Any = optimizer or self.optimizer
+            self.lr_scheduler = LambdaLR(chosen, factor)
             self._created_lr_scheduler = True
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
@@ -212,7 +158,7 @@ class ElmoTrainer(CheckpointingTrainer):
         """
         if self._heldout is None:
             raise ValueError("Expected a held-out text to evaluate on, got None.")
-        model = self.language_model
+        model = self.kept_model
         model.train(False)
         start = time.monotonic()
         perplexity = evaluate_stream(
@@ -231,11 +177,7 @@ class ElmoTrainer(CheckpointingTrainer):
         }
         if perplexity.backward is not None:
             metrics["eval_backward_perplexity"] = perplexity.backward
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
+        return self.report(metrics)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log the training perplexity of the sampled softmax, and the speed."""
@@ -247,14 +189,9 @@ class ElmoTrainer(CheckpointingTrainer):
             logs["words_per_second"] = steps * words / seconds
         super().log(logs, start_time)
 
-    @property
-    def language_model(self) -> ElmoForPreTraining:
-        """Model for evaluation and saving: the moving average, if there is one."""
-        return self.model.model if self._average is None else cast(Any, self._average.module)
-
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        self.language_model.save_pretrained(folder)
+        self.kept_model.save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
         self._vocabulary.save(folder)
 
@@ -265,14 +202,10 @@ class ElmoTrainer(CheckpointingTrainer):
         parts = [part.contiguous() for pair in directions for part in pair]
         tensors = dict(zip(STATE_PARTS[: len(parts)], parts, strict=True))
         save_tensors(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
-        if rank == 0 and self._average is not None:
-            save_tensors(self.model.model.state_dict(), Path(output_dir) / TRAINED_NAME)
         if rank == 0:
-            counters = [x.early_stopping_patience_counter for x in self._find_early_stopping()]
             position = self._stream.state_dict() | {
                 "num_windows": self.model.num_windows,
                 "seconds": self._clock.now(),
-                "evaluations_without_gain": max(counters, default=0),
                 "is_averaged": self._average is not None,
                 "num_processes": self.args.world_size,
             }
@@ -285,32 +218,17 @@ class ElmoTrainer(CheckpointingTrainer):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             path = Path(checkpoint) / STATE_NAME.format(rank=self.args.process_index)
-            parts = [part.to(self.args.device) for _, part in _in_order(load_file(path))]
+            tensors = load_file(path)
+            parts = [tensors[x].to(self.args.device) for x in STATE_PARTS if x in tensors]
             self.model.state = ElmoState(
                 (parts[0], parts[1]), (parts[2], parts[3]) if len(parts) == 4 else None
             )
             position = json.loads((Path(checkpoint) / POSITION_NAME).read_text("utf-8"))
             self.model.num_windows = position["num_windows"]
             self._stream.load_state_dict(position)
-            self._restore_callbacks(position)
+            self._clock.elapsed = position["seconds"]
+            self.restore_early_stopping()
         super()._load_rng_state(checkpoint)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        folder = Path(resume_from_checkpoint)
-        weights = load_file(folder / SAFE_WEIGHTS_NAME)
-        trained = folder / TRAINED_NAME
-        self.model.model.load_state_dict(load_file(trained) if trained.exists() else weights)
-        if self._average is not None:
-            self._average.module.load_state_dict(weights)
-            # Only 0 has a meaning: the next step starts the average.
-            self._average.n_averaged.fill_(int(trained.exists()))
-
-    def _load_best_model(self) -> None:
-        self._load_from_checkpoint(str(self.state.best_model_checkpoint))
-
-
-def _in_order(tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
-    return sorted(tensors.items(), key=lambda item: STATE_PARTS.index(item[0]))
 
 
 class _Batches:
@@ -321,16 +239,6 @@ class _Batches:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return map(self._collator, self._stream)
-
-
-class _Averaging(TrainerCallback):
-    """Update the average of the weights after each step."""
-
-    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
-        self._model, self._average = model, average
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self._average.update_parameters(self._model)
 
 
 class TrainingClock(TrainerCallback):
@@ -364,6 +272,8 @@ class TrainingClock(TrainerCallback):
     def on_train_begin(  # noqa: D102
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        if not state.global_step:  # a new run
+            self.elapsed = 0.0
         self._start = time.monotonic() - self.elapsed
         self.lap(state.global_step)
 

@@ -1,67 +1,31 @@
 """The model card of a task model."""
 
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 
 from huggingface_hub import ModelCardData
 
 from .configuration import ElmoTaskConfig
 
-# Of each model type: what it does, in the Hub's words where it has them, and in ours.
+TEMPLATE = "card.md"
+# By model type: the Hub's name of the task, if there is one, and the purpose.
 PURPOSES: dict[str, tuple[str | None, str]] = {
     "elmo-ner": ("token-classification", "finds named entities: a biLSTM and a CRF"),
     "elmo-sentiment": (
         "text-classification",
-        "tells the sentiment of sentences: a biattentive classification network",
+        "classifies the sentiment of sentences: a biattentive classification network",
     ),
     "elmo-entailment": (
         "text-classification",
-        "tells whether a sentence follows from another: ESIM",
+        "predicts whether a sentence follows from another: ESIM",
     ),
-    "elmo-srl": (
-        "token-classification",
-        "finds who did what to whom: an interleaved highway biLSTM",
-    ),
+    "elmo-srl": ("token-classification", "finds semantic roles: an interleaved highway biLSTM"),
     "elmo-squad": (
         "question-answering",
         "finds answers in a text: bidirectional attention flow and self-attention",
     ),
-    "elmo-coref": (None, "finds mentions of the same: end-to-end spans"),
+    "elmo-coref": (None, "finds coreferent mentions: end-to-end spans"),
 }
-
-CARD = """\
----
-{metadata}
----
-
-# {name}
-
-{architecture} {purpose}. It is one of the six systems by which ELMo was shown (Peters et al.
-2018), with ELMo at: {elmo_at}.
-
-## Use
-
-With `pip install spacy-elmo`:
-
-```
-python -m hf_elmo predict {name} INPUT OUTPUT
-```
-
-in Python:
-
-```python
-from transformers import pipeline
-
-import hf_elmo.tasks
-
-pipe = pipeline("{model_type}", model="{name}")
-```
-
-and in spaCy: `nlp.add_pipe("elmo_task", config={{"model": "{name}"}})`.
-
-## Scores
-
-{scores}
-"""
 
 
 def make_task_card(
@@ -76,13 +40,13 @@ def make_task_card(
 
     Args:
         config: Its configuration, with the scores that are known.
-        name: What users pass to `from_pretrained`.
-        license: Identifier of the weights' licence, as the Hub spells it; None = not stated.
-        language: Code or codes of the language ("en"), None = not stated.
-        tags: Tags besides "elmo".
+        name: Name for `from_pretrained`.
+        license: The Hub's identifier of the weights' licence; None = not stated.
+        language: Code or codes of the language ("en"); None = not stated.
+        tags: Tags in addition to "elmo".
 
     Returns:
-        Markdown, with metadata in front.
+        Markdown with a metadata header.
     """
     tag, purpose = PURPOSES[config.model_type]
     metadata = ModelCardData(
@@ -93,8 +57,9 @@ def make_task_card(
         tags=["elmo", *tags],
     )
     rows = [f"| {name} | {score:.4f} |" for name, score in (config.scores or {}).items()]
-    table = ["On the examples by which it was chosen:", "", "| score | value |", "|---|---|", *rows]
-    return CARD.format(
+    table = ["On the dev examples:", "", "| score | value |", "|---|---|", *rows]
+    template = (files(__package__) / TEMPLATE).read_text(encoding="utf-8")
+    return template.format(
         metadata=metadata.to_yaml(),
         name=name,
         model_type=config.model_type,

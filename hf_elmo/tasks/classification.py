@@ -1,18 +1,20 @@
-"""What classifiers of texts share: labels by their probabilities."""
+"""Classification of texts: the base of its models and of its tasks."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from hf_elmo.tasks.data.scores import ACCURACY
+
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
-from .task import describe_labels
+from .task import Task, describe_labels
 
 
 class ElmoTextClassifier(ElmoTaskModel):
-    """A model of which `forward` scores the labels of each example."""
+    """A model whose `logits` are scores of the labels of each example."""
 
     config: ElmoTaskConfig
 
@@ -23,22 +25,44 @@ class ElmoTextClassifier(ElmoTaskModel):
             **inputs: As for `forward`, without labels.
 
         Returns:
-            Of each example the labels with their probabilities.
+            For each example, the labels with their probabilities.
         """
         probabilities = self(**inputs).logits.softmax(dim=1).tolist()
         return [dict(zip(self.config.label_names, row, strict=True)) for row in probabilities]
 
     def predict(self, **inputs: Tensor) -> list[str]:
-        """Find the best label of each example; inputs as of `forward`, without labels."""
+        """Find the best label of each example; inputs as for `forward`, without labels."""
         return [max(labels, key=labels.__getitem__) for labels in self.rank(**inputs)]
 
 
-def describe_examples(examples: Sequence[Any]) -> dict[str, Any]:
-    """Number the labels of examples, as a configuration holds them."""
-    return describe_labels(sorted({example.label for example in examples}))
+class Labelled(Protocol):
+    """An example with one label."""
+
+    @property
+    def label(self) -> str:
+        """The label."""
 
 
-def label_examples(examples: Sequence[Any], config: ElmoTaskConfig) -> dict[str, Tensor]:
-    """Make the labels of a batch, shape `(batch,)`."""
-    rows = config.label_rows
-    return {"labels": torch.tensor([rows[example.label] for example in examples])}
+LabelledExample = TypeVar("LabelledExample", bound=Labelled)
+
+
+class ClassificationTask(Task[LabelledExample, str]):
+    """A task whose examples have one label each."""
+
+    metric = "accuracy"
+    scores = ACCURACY
+
+    def describe(self, examples: Sequence[LabelledExample]) -> dict[str, Any]:
+        """List the labels of examples."""
+        return describe_labels(sorted({example.label for example in examples}))
+
+    def label(
+        self, examples: Sequence[LabelledExample], config: ElmoTaskConfig
+    ) -> dict[str, Tensor]:
+        """Make the labels of a batch, shape `(batch,)`."""
+        rows = config.label_rows
+        return {"labels": torch.tensor([rows[example.label] for example in examples])}
+
+    def gold(self, example: LabelledExample) -> str:
+        """Return the label."""
+        return example.label

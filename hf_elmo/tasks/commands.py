@@ -23,10 +23,11 @@ from hf_elmo.training.time_bound import TimeBound
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
+from .static_vectors import StaticVectors, read_vectors, scale_vectors
 from .task import Task
 from .task import predict as predict_examples
+from .task_inputs import WordInputs
 from .trainer import TaskTrainer, make_arguments
-from .words import StaticVectors, WordInputs, read_vectors, scale_vectors
 
 Place = Literal["input", "output", "both", "none"]
 
@@ -38,7 +39,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command()(predict)
 
 
-def _find_task(name: str) -> Task:
+def _find_task(name: str) -> Task[Any, Any]:
     if name not in TASKS:
         raise ValueError(f"Expected a task ({', '.join(TASKS)}), got {name!r}.")
     return TASKS[name]
@@ -110,8 +111,7 @@ def train(
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
     hold_to_settings(output, settings)
     clock = TimeBound(output, max_minutes)
-    read = chosen.presets[preset].read or chosen.read
-    examples, heldout = read(train), chosen.read(dev)
+    examples, heldout = chosen.read_training(train, preset), chosen.read(dev)
     static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)
     mix = {"mix_layers": mix_layers, "mix_layer_norm": layer_norm, "mix_l2": mix_l2}
     fields = _keep_set({"elmo_at": elmo, "elmo_dropout": elmo_dropout})
@@ -163,7 +163,7 @@ def _keep_set(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_model(
-    task: Task,
+    task: Task[Any, Any],
     preset: str,
     examples: Sequence[Any],
     name: str,
@@ -226,7 +226,7 @@ def predict(
     check_output_file(output, [source], overwrite=overwrite)
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
-    examples = (task.read_unlabelled or task.read)(source)
+    examples = task.read_unlabelled(source)
     found = predict_examples(
         task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
     )

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers.utils.generic import ModelOutput, can_return_tuple
+from transformers.utils.generic import ModelOutput
 
 from hf_elmo.tasks.data.readers import Document, read_documents
 from hf_elmo.tasks.data.scores import CLUSTERS
@@ -17,8 +18,8 @@ from hf_elmo.tasks.layers.recurrent import run_sentences
 from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans, prune_spans
 
 from .configuration import ElmoTaskConfig
-from .modeling import ElmoTaskModel
-from .task import Preset, Recipe, Task
+from .modeling import ElmoTaskModel, Inputs
+from .task import Task
 
 NUM_DISTANCES = 10
 SPANS_AT_ONCE = 128  # of which pairs are scored at a time
@@ -111,14 +112,10 @@ class ElmoForCoref(ElmoTaskModel):
             nn.Linear(size, 1),
         )
 
-    @can_return_tuple
-    def forward(
+    def compute(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        elmo_layers: Tensor | None = None,
-        static_ids: Tensor | None = None,
+        inputs: Inputs,
+        labels: Tensor | None = None,
         mentions: Tensor | None = None,
         **kwargs: Any,
     ) -> ElmoCorefOutput:
@@ -127,15 +124,11 @@ class ElmoForCoref(ElmoTaskModel):
         In training, a long document is cut to `max_training_sentences`, from a random one on.
 
         Args:
-            input_ids: As for `ElmoTaskModel.read_words`, as are the next four, but for a second
-                axis of sentences.
-            attention_mask: 1 at words, shape `(1, sentences, tokens)`.
-            word_input_ids: Rows of the biLM's lexicon.
-            elmo_layers: The biLM's layers.
-            static_ids: Rows of the static vectors.
+            inputs: The words of the sentences of one document.
+            labels: Ignored.
             mentions: First word, last word and cluster of each right mention, counted over the
                 document, shape `(1, mentions, 3)`.
-            **kwargs: Ignored; transformers passes some along.
+            **kwargs: Ignored.
 
         Returns:
             The kept spans and the scores of their antecedents.
@@ -143,18 +136,17 @@ class ElmoForCoref(ElmoTaskModel):
         Raises:
             ValueError: If there are several documents.
         """
-        if attention_mask is None or len(attention_mask) != 1:
+        mask = inputs.attention_mask
+        if len(mask) != 1:
             raise ValueError("Expected one document, an attention_mask of (1, sentences, tokens).")
-        inputs = [attention_mask, input_ids, word_input_ids, elmo_layers, static_ids]
-        num_sentences = attention_mask.shape[1]
         most = self.config.max_training_sentences
-        if self.training and num_sentences > most:
-            first = int(torch.randint(num_sentences - most + 1, ()))
-            num_before = attention_mask[0, :first].sum()
-            inputs = [None if x is None else x[:, first : first + most] for x in inputs]
+        if self.training and mask.shape[1] > most:
+            first = int(torch.randint(mask.shape[1] - most + 1, ()))
+            inputs = inputs.map(lambda x: x[:, first : first + most])
             if mentions is not None:
+                num_before = mask[0, :first].sum()
                 mentions = mentions - num_before * mentions.new_tensor([1, 1, 0])
-        words = self.read_texts(*inputs)
+        words = self.read_words(inputs.map(lambda x: x[0]))
         x = F.dropout(words.input, self.config.word_dropout, self.training)
         h = self.context_dropout(run_sentences(self.encoder, x, words.mask))
         context = torch.cat([h, words.output], dim=-1)[words.mask]  # (tokens, context_size)
@@ -285,56 +277,37 @@ def link_mentions(
     return clusters
 
 
-def _label(examples: Sequence[Document], config: ElmoCorefConfig) -> dict[str, Tensor]:
-    rows = [
-        [start, end, number]
-        for number, cluster in enumerate(examples[0].clusters)
-        for start, end in cluster
-    ]
-    return {"mentions": torch.tensor(rows, dtype=torch.long).view(1, -1, 3)}
+class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
+    """Coreference."""
 
+    name = "coref"
+    model = ElmoForCoref
+    metric = "conll"
+    scores = CLUSTERS
+    has_several_sentences = True
+    needs_batch_size_one = True
 
-COREF = Task(
-    name="coref",
-    model=ElmoForCoref,
-    presets={
-        "paper": Preset(
-            Recipe(
-                batch_size=1, num_epochs=150, patience=10, schedule="halved", halving_patience=2
-            ),
-            {
-                "lstm_size": 200,
-                "hidden_size": 150,
-                "max_antecedents": 100,
-                "char_size": 16,
-                "char_filter_width": 5,
-                "num_char_filters": 100,
-            },
-        ),
-        "cpu": Preset(
-            Recipe(batch_size=1, num_epochs=9, patience=9, schedule="linear"),
-            {
-                "lstm_size": 100,
-                "hidden_size": 75,
-                "max_antecedents": 50,
-                "char_size": 16,
-                "char_filter_width": 5,
-                "num_char_filters": 50,
-            },
-        ),
-    },
-    metric="conll",
-    read=read_documents,
-    texts=lambda example: example.sentences,
-    describe=lambda examples: {},
-    label=_label,
-    scores=CLUSTERS,
-    gold=lambda example: example.clusters,
-    to_json=lambda example, found: {
-        "name": example.name,
-        "sentences": example.sentences,
-        "clusters": found,
-    },
-    has_texts=True,
-    is_alone=True,
-)
+    def read(self, path: Path) -> list[Document]:
+        """Read OntoNotes columns."""
+        return read_documents(path)
+
+    def texts(self, example: Document) -> list[list[str]]:
+        """Return the sentences."""
+        return example.sentences
+
+    def label(self, examples: Sequence[Document], config: ElmoTaskConfig) -> dict[str, Tensor]:
+        """Make the mentions of a document, shape `(1, mentions, 3)`."""
+        rows = [
+            [start, end, number]
+            for number, cluster in enumerate(examples[0].clusters)
+            for start, end in cluster
+        ]
+        return {"mentions": torch.tensor(rows, dtype=torch.long).view(1, -1, 3)}
+
+    def gold(self, example: Document) -> list[list[tuple[int, int]]]:
+        """Return the clusters."""
+        return example.clusters
+
+    def to_json(self, example: Document, found: list[list[tuple[int, int]]]) -> dict[str, Any]:
+        """List sentences and clusters."""
+        return {"name": example.name, "sentences": example.sentences, "clusters": found}

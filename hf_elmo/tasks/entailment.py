@@ -1,6 +1,6 @@
 """Textual entailment: ESIM (Chen et al. 2017; Peters et al. 2018)."""
 
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,18 +9,16 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers import initialization
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils.generic import can_return_tuple
 
-from hf_elmo.tasks.data.readers import read_pairs
-from hf_elmo.tasks.data.scores import ACCURACY
+from hf_elmo.modeling_heads import pool_words
+from hf_elmo.tasks.data.readers import Pair, read_pairs
 from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
 from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.pooling import pool_max, pool_mean
 from hf_elmo.tasks.layers.recurrent import run_sentences
 
-from .classification import ElmoTextClassifier, describe_examples, label_examples
+from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
-from .task import Preset, Recipe, Task
+from .modeling import Inputs
 
 
 @strict
@@ -72,33 +70,20 @@ class ElmoForEntailment(ElmoTextClassifier):
                     gates = torch.tensor([0.0, is_open, 0.0, 0.0])
                     initialization.copy_(weight, gates.repeat_interleave(len(weight) // 4))
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        elmo_layers: Tensor | None = None,
-        static_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        **kwargs: Any,
+    def compute(
+        self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any
     ) -> SequenceClassifierOutput:
         """Score the labels of every pair.
 
         Args:
-            input_ids: As for `ElmoTaskModel.read_words`, as are the next four, but for a second
-                axis of two: the premise and the hypothesis.
-            attention_mask: 1 at words, shape `(batch, 2, tokens)`.
-            word_input_ids: Rows of the biLM's lexicon.
-            elmo_layers: The biLM's layers.
-            static_ids: Rows of the static vectors.
+            inputs: The words of premise and hypothesis; two sentences an example.
             labels: The label of each pair, shape `(batch,)`.
-            **kwargs: Ignored; transformers passes some along.
+            **kwargs: Ignored.
 
         Returns:
             `logits (batch, num_labels)`; `loss`, the mean cross entropy.
         """
-        words = self.read_texts(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
+        words = self.read_words(inputs.map(lambda x: x.flatten(0, 1)))  # (2 * batch, tokens)
         h = run_sentences(self.encoder, self.word_dropout(words.input), words.mask)
         h = torch.cat([h, words.output], dim=-1)
         other, other_mask = _swap(h), _swap(words.mask)
@@ -106,7 +91,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         compared = torch.cat([h, attended, h - attended, h * attended], dim=-1)
         v = self.word_dropout(self.comparison(compared).relu())
         v = run_sentences(self.composition, v, words.mask)
-        pooled = torch.cat([pool_mean(v, words.mask), pool_max(v, words.mask)], dim=1)
+        pooled = torch.cat([pool_words(v, words.mask, name) for name in ("mean", "max")], dim=1)
         pooled = self.dropout(pooled.unflatten(0, (-1, 2)).flatten(1))
         logits = self.classifier(self.dropout(self.pooled(pooled).relu()))
         loss = None if labels is None else F.cross_entropy(logits, labels) + self.penalty()
@@ -118,53 +103,25 @@ def _swap(x: Tensor) -> Tensor:
     return x.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
 
-ENTAILMENT = Task(
-    name="entailment",
-    model=ElmoForEntailment,
-    presets={
-        "paper": Preset(
-            Recipe(
-                batch_size=32,
-                num_epochs=75,
-                patience=5,
-                learning_rate=4e-4,
-                max_gradient_norm=10.0,
-                schedule="halved",
-            ),
-            {
-                "hidden_size": 300,
-                "elmo_at": "both",
-                "elmo": {"mix_l2": 0.001, "mix_layer_norm": "sentence"},
-            },
-        ),
-        "cpu": Preset(
-            Recipe(
-                batch_size=32,
-                num_epochs=15,
-                patience=15,
-                learning_rate=1e-3,
-                max_gradient_norm=10.0,
-                schedule="linear",
-            ),
-            {
-                "hidden_size": 150,
-                "elmo_at": "both",
-                "elmo": {"mix_l2": 0.001, "mix_layer_norm": "sentence"},
-            },
-        ),
-    },
-    metric="accuracy",
-    read=read_pairs,
-    read_unlabelled=partial(read_pairs, keeps_all=True),
-    texts=lambda example: [example.premise, example.hypothesis],
-    describe=describe_examples,
-    label=label_examples,
-    scores=ACCURACY,
-    gold=lambda example: example.label,
-    to_json=lambda example, found: {
-        "premise": example.premise,
-        "hypothesis": example.hypothesis,
-        "label": found,
-    },
-    has_texts=True,
-)
+class EntailmentTask(ClassificationTask[Pair]):
+    """Textual entailment."""
+
+    name = "entailment"
+    model = ElmoForEntailment
+    has_several_sentences = True
+
+    def read(self, path: Path) -> list[Pair]:
+        """Read labelled pairs."""
+        return read_pairs(path)
+
+    def read_unlabelled(self, path: Path) -> list[Pair]:
+        """Read pairs that may lack a label."""
+        return read_pairs(path, keeps_all=True)
+
+    def texts(self, example: Pair) -> list[list[str]]:
+        """Return premise and hypothesis."""
+        return [example.premise, example.hypothesis]
+
+    def to_json(self, example: Pair, found: str) -> dict[str, Any]:
+        """List premise, hypothesis and label."""
+        return {"premise": example.premise, "hypothesis": example.hypothesis, "label": found}

@@ -1,12 +1,13 @@
-"""What all task models share: words in, by ELMo, static vectors and characters."""
+"""The base of all task models: words come in by ELMo, static vectors and characters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.lstm import ElmoLstm
@@ -18,12 +19,29 @@ from .card import make_task_card
 from .configuration import ElmoTaskConfig
 
 
+class Inputs(NamedTuple):
+    """The words of a batch: arguments of `ElmoTaskModel.forward`."""
+
+    attention_mask: Tensor
+    input_ids: Tensor | None
+    word_input_ids: Tensor | None
+    elmo_layers: Tensor | None
+    static_ids: Tensor | None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """Change each tensor, such as by selecting rows."""
+        return Inputs(
+            change(self.attention_mask), *(None if x is None else change(x) for x in self[1:])
+        )
+
+
 class Words(NamedTuple):
-    """Words as a task reads them.
+    """Words as a task's layers read them.
 
     Attributes:
-        input: For the task's encoder, shape `(batch, tokens, input_size)`.
-        output: To stand beside that encoder's output, shape `(batch, tokens, elmo_output_size)`.
+        input: Input of the task's encoder, shape `(batch, tokens, input_size)`.
+        output: Vectors to concatenate with that encoder's output, shape
+            `(batch, tokens, elmo_output_size)`.
         mask: True at words, shape `(batch, tokens)`.
     """
 
@@ -111,8 +129,49 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             parameter.requires_grad for parameter in self.elmo.parameters()
         )
 
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        word_input_ids: Tensor | None = None,
+        elmo_layers: Tensor | None = None,
+        static_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Run the model on a batch.
+
+        Where an example has several sentences, each tensor has an axis for them after `batch`.
+
+        Args:
+            input_ids: Character ids, shape `(batch, tokens, characters)`.
+            attention_mask: 1 where there is a word, shape `(batch, tokens)`; padding is on the
+                right.
+            word_input_ids: Rows of the biLM's lexicon, shape `(batch, tokens)`.
+            elmo_layers: The biLM's layers, if they were computed before, shape
+                `(batch, layers, tokens, hidden_size)`.
+            static_ids: Rows of the static vectors, shape `(batch, tokens)`.
+            labels: Gold labels, as for `compute`.
+            **kwargs: Other arguments of `compute`; the rest is ignored (transformers passes extra
+                arguments).
+
+        Returns:
+            As `compute`.
+
+        Raises:
+            ValueError: If padding is on the left, or an input that the model reads is missing.
+        """
+        mask = self._need(attention_mask, "attention_mask")
+        inputs = Inputs(mask, input_ids, word_input_ids, elmo_layers, static_ids)
+        return self.compute(inputs, labels, **kwargs)
+
+    def compute(self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any) -> ModelOutput:
+        """Compute scores, and the loss if gold results are given."""
+        raise NotImplementedError
+
     def predict(self, **inputs: Tensor) -> list[Any]:
-        """Find what a task is about, an example each; inputs as of the task's `forward`."""
+        """Predict each example of a batch; inputs as for `forward`, without gold results."""
         raise NotImplementedError
 
     def make_card(self, **options: Any) -> str:
@@ -138,51 +197,34 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         """Compute lambda times the squares of the learned mixes' weights, for a task's loss."""
         return self.features.penalty() if self.config.num_mixes else 0.0
 
-    def read_words(
-        self,
-        attention_mask: Tensor | None,
-        input_ids: Tensor | None,
-        word_input_ids: Tensor | None,
-        elmo_layers: Tensor | None,
-        static_ids: Tensor | None,
-    ) -> Words:
-        """Look words up, run the biLM, put vectors side by side.
-
-        Args:
-            attention_mask: 1 where there is a word, shape `(batch, tokens)`; words stand first.
-            input_ids: Character ids, shape `(batch, tokens, characters)`.
-            word_input_ids: Rows of the biLM's lexicon, shape `(batch, tokens)`.
-            elmo_layers: The biLM's layers, if they were computed before, shape
-                `(batch, layers, tokens, hidden_size)`.
-            static_ids: Rows of the static vectors, shape `(batch, tokens)`.
-
-        Returns:
-            The words.
+    def read_words(self, inputs: Inputs) -> Words:
+        """Look words up, run the biLM, concatenate the vectors.
 
         Raises:
-            ValueError: If padding stands on the left, or what the model reads is missing.
+            ValueError: If padding is on the left, or an input that the model reads is missing.
         """
-        mask = self._need(attention_mask, "attention_mask").bool()
+        mask = inputs.attention_mask.bool()
         if (mask[:, 1:] & ~mask[:, :-1]).any():
             raise ValueError('Expected words before padding: tokenize with padding_side="right".')
         config = self.config
         parts: list[Tensor] = []
         if config.static_size:
-            parts.append(self.static_vectors(self._need(static_ids, "static_ids")))
+            parts.append(self.static_vectors(self._need(inputs.static_ids, "static_ids")))
         if config.char_size:
-            parts.append(self.characters(self._need(input_ids, "input_ids"), mask))
+            parts.append(self.characters(self._need(inputs.input_ids, "input_ids"), mask))
         mixes: Sequence[Tensor] = ()
-        if elmo_layers is not None and config.num_mixes:
-            mixes = self.features.mix(elmo_layers.transpose(0, 1), mask)
+        if inputs.elmo_layers is not None and config.num_mixes:
+            mixes = self.features.mix(inputs.elmo_layers.transpose(0, 1), mask)
         elif config.num_mixes:
-            layers, _ = run_for_layers(self.elmo, input_ids, mask.long(), word_input_ids)
+            ids = inputs.input_ids, mask.long(), inputs.word_input_ids
+            layers, _ = run_for_layers(self.elmo, *ids)
             mixes = self.features.mix(layers, mask)
         if config.elmo_at in ("input", "both"):
             parts.append(mixes[0])
-        inputs = torch.cat(parts, dim=-1)
+        x = torch.cat(parts, dim=-1)
         is_read = config.elmo_at in ("output", "both")
-        output = mixes[-1] if is_read else inputs.new_zeros(*mask.shape, 0)
-        return Words(inputs, output, mask)
+        output = mixes[-1] if is_read else x.new_zeros(*mask.shape, 0)
+        return Words(x, output, mask)
 
     def _need(self, ids: Tensor | None, name: str) -> Tensor:
         if ids is None:
@@ -193,20 +235,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             )
         return ids
 
-    def read_texts(self, *inputs: Tensor | None) -> Words:
-        """Read several sentences an example, as `read_words` does, one after the other.
-
-        Args:
-            *inputs: The arguments of `read_words`, but for a second axis: the mask, say, of shape
-                `(batch, texts, tokens)`.
-
-        Returns:
-            The words, `batch * texts` rows of them.
-        """
-        return self.read_words(*(None if x is None else x.flatten(0, 1) for x in inputs))
-
 
 def load_bilm(model: ElmoTaskModel, bilm: ElmoPreTrainedModel) -> None:
     """Copy the weights of a biLM into a task model that has one of the same configuration."""
     if model.config.num_mixes:
-        model.elmo.load_state_dict(cast(ElmoModel, bilm.base_model).state_dict())
+        model.elmo.load_state_dict(bilm.base_model.state_dict())

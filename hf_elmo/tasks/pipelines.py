@@ -5,12 +5,13 @@ from typing import Any, NamedTuple, cast
 
 from transformers import Pipeline
 
+from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 
 from .modeling import ElmoTaskModel
 from .registry import find_task, make_inputs
-from .squad import Question, split_words
+from .squad import Question
 from .task import predict
 
 
@@ -44,7 +45,7 @@ def read_text(value: Any) -> Text:
         TypeError: If it is neither.
     """
     if isinstance(value, str):
-        return Text(value, *split_words(value))
+        return Text(value, *split_text(value))
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise TypeError(f"Expected a text or a list of words, got {value!r}.")
     words, offsets, place = list(value), [], 0
@@ -67,9 +68,10 @@ class ElmoTaskPipeline(Pipeline):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        model = cast(ElmoTaskModel, self.model).train(False)
-        self.elmo_task = find_task(model.config)
-        self.inputs = make_inputs(model, cast(Any, self.tokenizer))
+        self.task_model = cast(ElmoTaskModel, self.model).train(False)
+        self.elmo_task = find_task(self.task_model.config)
+        tokenizer: Any = self.tokenizer
+        self.inputs = make_inputs(self.task_model, tokenizer)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Save the model and all that reads words for it."""
@@ -103,7 +105,7 @@ class ElmoTaskPipeline(Pipeline):
         found = iter(
             predict(
                 self.elmo_task,
-                cast(ElmoTaskModel, self.model),
+                self.task_model,
                 self.inputs,
                 [example for group in groups for example in group],
                 find=getattr(self.model, self.finds),
@@ -169,7 +171,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Read a text, or a pair of which the second may follow from the first."""
         words = read_text(given["text"]).words
-        if not self.elmo_task.has_texts:
+        if not self.elmo_task.has_several_sentences:
             return {"examples": (LabelledSentence(words, ""),)}
         if "text_pair" not in given:
             raise TypeError(f"Expected a dictionary with text and text_pair, got {given!r}.")

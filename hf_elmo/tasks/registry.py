@@ -1,7 +1,7 @@
 """All tasks by name, and the one of a saved model."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
@@ -9,23 +9,33 @@ from transformers.utils.hub import cached_file
 from hf_elmo.loading import HUB_OPTIONS, check_name
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .coref import COREF
-from .entailment import ENTAILMENT
+from .coref import CorefTask
+from .entailment import EntailmentTask
 from .modeling import ElmoTaskModel
-from .ner import NER
-from .sentiment import SENTIMENT
-from .squad import SQUAD
-from .srl import SRL
+from .ner import NerTask
+from .sentiment import SentimentTask
+from .squad import SquadTask
+from .srl import SrlTask
+from .static_vectors import STATIC_WORDS_NAME, read_static_words
 from .task import Task
-from .words import STATIC_WORDS_NAME, WordInputs, read_static_words
+from .task_inputs import WordInputs
 
 HINT = "A task's model is trained by: python -m hf_elmo train TASK."
-TASKS: dict[str, Task] = {
-    task.name: task for task in (SQUAD, ENTAILMENT, SRL, COREF, NER, SENTIMENT)
-}
+ALL: tuple[Task[Any, Any], ...] = (
+    *(SquadTask(), EntailmentTask(), SrlTask(), CorefTask(), NerTask(), SentimentTask()),
+)
+TASKS = {task.name: task for task in ALL}
 
 
-def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, WordInputs]:
+class TaskModel(NamedTuple):
+    """A task, its trained model, and the object that makes the model's inputs."""
+
+    task: Task[Any, Any]
+    model: ElmoTaskModel
+    inputs: WordInputs
+
+
+def load_task_model(name: str, **options: Any) -> TaskModel:
     """Load a trained task model and what reads words for it.
 
     Args:
@@ -48,10 +58,10 @@ def load_task_model(name: str, **options: Any) -> tuple[Task, ElmoTaskModel, Wor
     task = find_task(config)
     model = task.model.from_pretrained(name, config=config, **options)
     tokenizer = ElmoTokenizer.from_pretrained(name, **hub)
-    return task, model, make_inputs(model, tokenizer, **hub)
+    return TaskModel(task, model, make_inputs(model, tokenizer, **hub))
 
 
-def find_task(config: PreTrainedConfig) -> Task:
+def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
     """Find the task of a configuration.
 
     Raises:

@@ -1,6 +1,6 @@
 """Sentiment: the biattentive classification network (McCann et al. 2017; Peters et al. 2018)."""
 
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,19 +8,18 @@ import torch.nn.functional as F
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils.generic import can_return_tuple
 
-from hf_elmo.tasks.data.readers import read_trees
-from hf_elmo.tasks.data.scores import ACCURACY
+from hf_elmo.modeling_heads import pool_words
+from hf_elmo.tasks.data.readers import LabelledSentence, read_trees
 from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
 from hf_elmo.tasks.layers.maxout import Maxout
-from hf_elmo.tasks.layers.pooling import pool_max, pool_mean
 from hf_elmo.tasks.layers.recurrent import run_sentences
 
-from .classification import ElmoTextClassifier, describe_examples, label_examples
+from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
-from .task import Preset, Recipe, Task
+from .modeling import Inputs
 
+MIN_PHRASES = {"paper": 1, "cpu": 4}  # words of the shortest phrases to train on, by preset
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers
 
 
@@ -71,33 +70,21 @@ class ElmoForSentiment(ElmoTextClassifier):
         )
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        elmo_layers: Tensor | None = None,
-        static_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        **kwargs: Any,
+    def compute(
+        self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any
     ) -> SequenceClassifierOutput:
         """Score the labels of every sentence.
 
         Args:
-            input_ids: As for `ElmoTaskModel.read_words`, as are the next four.
-            attention_mask: 1 at words.
-            word_input_ids: Rows of the biLM's lexicon.
-            elmo_layers: The biLM's layers.
-            static_ids: Rows of the static vectors.
+            inputs: The words.
             labels: The label of each sentence, shape `(batch,)`.
-            **kwargs: Ignored; transformers passes some along.
+            **kwargs: Ignored.
 
         Returns:
             `logits (batch, num_labels)`; `loss`, the mean cross entropy.
         """
         config = self.config
-        words = self.read_words(attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
+        words = self.read_words(inputs)
         x = F.dropout(words.input, config.input_dropout or 0.0, self.training)
         x = F.dropout(self.input_linear(x).relu(), config.dropout, self.training)
         h = run_sentences(self.encoder, x, words.mask)
@@ -116,32 +103,38 @@ class ElmoForSentiment(ElmoTextClassifier):
         shares = masked_softmax(self.pooling_linear(h).squeeze(2), mask)
         learned = (shares[:, None, :] @ h).squeeze(1)
         return torch.cat(
-            [pool_max(h, mask), -pool_max(-h, mask), pool_mean(h, mask), learned], dim=1
+            [
+                pool_words(h, mask, "max"),
+                -pool_words(-h, mask, "max"),
+                pool_words(h, mask, "mean"),
+                learned,
+            ],
+            dim=1,
         )
 
 
-SENTIMENT = Task(
-    name="sentiment",
-    model=ElmoForSentiment,
-    presets={
-        "paper": Preset(
-            Recipe(batch_size=100, num_epochs=40, patience=5),
-            {"hidden_size": 300, "elmo": {"mix_l2": 0.001}},
-            partial(read_trees, min_phrase=1),
-        ),
-        "cpu": Preset(
-            Recipe(batch_size=100, num_epochs=4, patience=4, schedule="linear"),
-            {"hidden_size": 150, "input_dropout": 0.25, "elmo": {"mix_l2": 0.001}},
-            partial(read_trees, min_phrase=4),
-        ),
-    },
-    metric="accuracy",
-    read=read_trees,
-    read_unlabelled=partial(read_trees, reads_words=True),
-    texts=lambda example: [example.words],
-    describe=describe_examples,
-    label=label_examples,
-    scores=ACCURACY,
-    gold=lambda example: example.label,
-    to_json=lambda example, found: {"words": example.words, "label": found},
-)
+class SentimentTask(ClassificationTask[LabelledSentence]):
+    """Sentiment of sentences."""
+
+    name = "sentiment"
+    model = ElmoForSentiment
+
+    def read(self, path: Path) -> list[LabelledSentence]:
+        """Read the sentences of trees, or labelled texts."""
+        return read_trees(path)
+
+    def read_training(self, path: Path, preset: str) -> list[LabelledSentence]:
+        """Read the phrases of trees too."""
+        return read_trees(path, min_phrase=MIN_PHRASES[preset])
+
+    def read_unlabelled(self, path: Path) -> list[LabelledSentence]:
+        """Read sentences that may lack a label."""
+        return read_trees(path, reads_words=True)
+
+    def texts(self, example: LabelledSentence) -> list[list[str]]:
+        """Return the sentence."""
+        return [example.words]
+
+    def to_json(self, example: LabelledSentence, found: str) -> dict[str, Any]:
+        """List words and label."""
+        return {"words": example.words, "label": found}

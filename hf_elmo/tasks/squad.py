@@ -2,29 +2,26 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import regex
 import torch
 import torch.nn.functional as F
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
-from transformers.utils.generic import can_return_tuple
 
+from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.readers import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
 from hf_elmo.tasks.layers.dropout import VariationalDropout
 from hf_elmo.tasks.layers.recurrent import run_sentences
 from hf_elmo.tasks.layers.spans import find_best_spans
-from hf_elmo.tokenization_elmo import WORD_PATTERN
 
 from .configuration import ElmoTaskConfig
-from .modeling import ElmoTaskModel, Words
-from .task import Preset, Recipe, Task
+from .modeling import ElmoTaskModel, Inputs, Words
+from .task import Task
 
 
 @strict
@@ -81,14 +78,10 @@ class ElmoForSquad(ElmoTaskModel):
                 else:
                     nn.init.zeros_(weight)
 
-    @can_return_tuple
-    def forward(
+    def compute(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        elmo_layers: Tensor | None = None,
-        static_ids: Tensor | None = None,
+        inputs: Inputs,
+        labels: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         **kwargs: Any,
@@ -96,26 +89,19 @@ class ElmoForSquad(ElmoTaskModel):
         """Score each word of a passage as the first and as the last of the answer.
 
         Args:
-            input_ids: As for `ElmoTaskModel.read_words`, as are the next four, but for a second
-                axis of two: the passage and the question.
-            attention_mask: 1 at words, shape `(batch, 2, tokens)`.
-            word_input_ids: Rows of the biLM's lexicon.
-            elmo_layers: The biLM's layers.
-            static_ids: Rows of the static vectors.
-            start_positions: Number of the answer's first word, shape `(batch,)`.
-            end_positions: Number of its last word, shape `(batch,)`.
-            **kwargs: Ignored; transformers passes some along.
+            inputs: The words of passage and question; two sentences an example.
+            labels: Ignored.
+            start_positions: Position of the answer's first word, shape `(batch,)`.
+            end_positions: Position of its last word, shape `(batch,)`.
+            **kwargs: Ignored.
 
         Returns:
             `start_logits` and `end_logits (batch, tokens)`; `loss`, the sum of the mean cross
             entropies of both.
         """
-        if attention_mask is None:
-            raise ValueError("Expected an attention_mask of (batch, 2, tokens).")
-        inputs = (attention_mask, input_ids, word_input_ids, elmo_layers, static_ids)
-        width = max(1, int(attention_mask[:, 1].sum(dim=1).max()))  # questions are short
-        passage = self.read_words(*(None if x is None else x[:, 0] for x in inputs))
-        question = self.read_words(*(None if x is None else _cut(x[:, 1], width) for x in inputs))
+        width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # questions are short
+        passage = self.read_words(inputs.map(lambda x: x[:, 0]))
+        question = self.read_words(inputs.map(lambda x: _cut_words(x[:, 1], width)))
         mask = passage.mask
         x = self.attention(*map(self._encode, (passage, question)), mask, question.mask)
         x = self.merge(x).relu()
@@ -165,10 +151,9 @@ class ElmoForSquad(ElmoTaskModel):
         return [(start, end) for start, end, _ in self.rank(**inputs)]
 
 
-def _cut(x: Tensor, width: int) -> Tensor:
-    """Cut words off; their axis is the second, or, of the biLM's layers, the third of four."""
-    is_layers = x.dim() == 4
-    return x[:, :, :width] if is_layers else x[:, :width]
+def _cut_words(x: Tensor, width: int) -> Tensor:
+    """Keep the first words: axis 1, or axis 2 of the biLM's layers, which have four axes."""
+    return x[:, :, :width] if x.dim() == 4 else x[:, :width]
 
 
 def _make_gru(input_size: int, hidden_size: int) -> nn.GRU:
@@ -201,12 +186,6 @@ class Question(NamedTuple):
         return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
 
 
-def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Split a text as ELMo's tokenizer does: words, and where they begin and end."""
-    offsets = [match.span() for match in regex.finditer(WORD_PATTERN, text)]
-    return [text[start:end] for start, end in offsets], offsets
-
-
 def read_questions(
     path: Path, *, needs: Literal["nothing", "answers", "place"] = "answers"
 ) -> list[Question]:
@@ -234,7 +213,7 @@ def read_questions(
     try:
         for article in data["data"]:
             for paragraph in article["paragraphs"]:
-                words, offsets = split_words(paragraph["context"])
+                words, offsets = split_text(paragraph["context"])
                 if not words and paragraph["qas"]:
                     raise ValueError(
                         f"{path}, question {paragraph['qas'][0]['id']}: expected a paragraph with "
@@ -281,7 +260,7 @@ def _read_question(
         inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
         if span is None and inside and not answer.get("ambiguous", False):
             span = inside[0], inside[-1]
-    question, _ = split_words(asked["question"])
+    question, _ = split_text(asked["question"])
     if not question:
         raise ValueError(
             f"{path}, question {asked['id']}: expected a question with words, found "
@@ -291,65 +270,49 @@ def _read_question(
     return Question(str(asked["id"]), passage, words, offsets, question, texts, span)
 
 
-def _label(examples: Sequence[Question], config: ElmoSquadConfig) -> dict[str, Tensor]:
-    spans = torch.tensor([example.span for example in examples])
-    return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
+class SquadTask(Task[Question, tuple[int, int]]):
+    """Question answering."""
 
+    name = "squad"
+    model = ElmoForSquad
+    metric = "f1"
+    scores = ANSWERS
+    has_several_sentences = True
 
-SQUAD = Task(
-    name="squad",
-    model=ElmoForSquad,
-    presets={
-        "paper": Preset(
-            Recipe(
-                batch_size=45,
-                num_epochs=24,
-                patience=24,
-                optimizer="adadelta",
-                learning_rate=1.0,
-                max_gradient_norm=None,
-                average=0.999,
-            ),
-            {
-                "hidden_size": 90,
-                "char_size": 20,
-                "num_char_filters": 100,
-                "char_filter_width": 5,
-                "max_chars": 16,
-                "char_dropout": 0.2,
-                "elmo_at": "both",
-                "elmo_dropout": 0.5,
-            },
-            partial(read_questions, needs="place"),
-        ),
-        "cpu": Preset(
-            Recipe(batch_size=16, num_epochs=9, patience=9, learning_rate=2e-3, schedule="linear"),
-            {
-                "hidden_size": 50,
-                "char_size": 16,
-                "num_char_filters": 50,
-                "char_filter_width": 5,
-                "max_chars": 16,
-                "elmo_at": "both",
-                "elmo_dropout": 0.5,
-            },
-            partial(read_questions, needs="place"),
-        ),
-    },
-    metric="f1",
-    read=read_questions,
-    read_unlabelled=partial(read_questions, needs="nothing"),
-    texts=lambda example: [example.words, example.question],
-    describe=lambda examples: {},
-    label=_label,
-    scores=ANSWERS,
-    gold=lambda example: example.answers,
-    to_gold_form=lambda example, found: example.cut(found),
-    to_json=lambda example, found: {
-        "id": example.name,
-        "answer": example.cut(found),
-        "start": example.offsets[found[0]][0],
-        "end": example.offsets[found[1]][1],
-    },
-    has_texts=True,
-)
+    def read(self, path: Path) -> list[Question]:
+        """Read questions that have answers."""
+        return read_questions(path)
+
+    def read_training(self, path: Path, preset: str) -> list[Question]:
+        """Read questions with an answer whose place is known."""
+        return read_questions(path, needs="place")
+
+    def read_unlabelled(self, path: Path) -> list[Question]:
+        """Read questions that may lack answers."""
+        return read_questions(path, needs="nothing")
+
+    def texts(self, example: Question) -> list[list[str]]:
+        """Return passage and question."""
+        return [example.words, example.question]
+
+    def label(self, examples: Sequence[Question], config: ElmoTaskConfig) -> dict[str, Tensor]:
+        """Make the positions of the answers' first and last words, shape `(batch,)`."""
+        spans = torch.tensor([example.span for example in examples])
+        return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
+
+    def gold(self, example: Question) -> list[str]:
+        """Return the right answers."""
+        return example.answers
+
+    def to_gold_form(self, example: Question, found: tuple[int, int]) -> str:
+        """Return the characters of an answer."""
+        return example.cut(found)
+
+    def to_json(self, example: Question, found: tuple[int, int]) -> dict[str, Any]:
+        """Describe an answer by its characters."""
+        return {
+            "id": example.name,
+            "answer": example.cut(found),
+            "start": example.offsets[found[0]][0],
+            "end": example.offsets[found[1]][1],
+        }

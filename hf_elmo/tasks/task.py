@@ -1,9 +1,13 @@
-"""What a task is: its model, its data, its score, its published sizes."""
+"""A task: its model, its data, its score, its published sizes."""
 
+import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,25 +18,29 @@ from hf_elmo.tasks.data.scores import Metric
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
-from .words import WordInputs
+from .task_inputs import WordInputs
+
+PRESETS_FILE = "presets.toml"
+Example = TypeVar("Example")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained.
+    """Settings of a training run.
 
     Attributes:
         batch_size: Examples of a step.
-        num_epochs: Passes over the training data at most.
+        num_epochs: Largest number of passes over the training data.
         patience: Epochs without a better score after which training ends.
         optimizer: Adam, or Adadelta with rho .95.
-        learning_rate: At the start.
-        max_gradient_norm: Bound of the norm of all gradients; None = none.
-        max_gradient: Bound of each number of a gradient; None = none.
+        learning_rate: Initial learning rate.
+        max_gradient_norm: Bound of the norm of all gradients; 0 = none.
+        max_gradient: Bound of each value of a gradient; None = none.
         average: Decay of a moving average of the weights, which is then the model that is scored
             and kept; None = no average.
-        schedule: What the learning rate does: it stays as it is; it falls to 0 in a line over all
-            epochs; or it is halved when the score is no better.
+        schedule: The learning rate is constant; falls linearly to 0 over all epochs; or is halved
+            when the score does not improve.
         halving_patience: Epochs without a better score before the one that halves it.
     """
 
@@ -41,7 +49,7 @@ class Recipe:
     patience: int
     optimizer: Literal["adam", "adadelta"] = "adam"
     learning_rate: float = 1e-3
-    max_gradient_norm: float | None = 5.0
+    max_gradient_norm: float = 5.0
     max_gradient: float | None = None
     average: float | None = None
     schedule: Literal["constant", "linear", "halved"] = "constant"
@@ -50,70 +58,100 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Preset:
-    """Sizes of a model and how it is trained.
+    """Sizes of a model and the settings of its training.
 
     Attributes:
-        recipe: How it is trained.
-        fields: What its configuration sets.
-        read: Reads training examples; None = as others are read.
+        recipe: Settings of the training run.
+        fields: Fields of the configuration.
     """
 
     recipe: Recipe
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    read: Callable[[Path], list[Any]] | None = None
+    fields: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(ABC, Generic[Example, Found]):
     """A task: all that training, prediction and tests ask of it.
 
     Attributes:
-        name: On the command line.
-        model: The class of its model, whose `predict` finds what the task is about.
-        presets: `paper`, the published sizes, and `cpu`, about half of them.
-        metric: The score that tells the best model, larger = better.
-        read: Reads examples from a file.
-        read_unlabelled: Reads examples of which the right result may be missing; None = as `read`.
-        texts: Lists the sentences of an example.
-        has_texts: Whether an example has several sentences, and tensors an axis for them after
-            that of the batch.
-        is_alone: Whether a batch is one example.
-        describe: Finds what the configuration takes from training examples, such as labels.
-        label: Makes the labels of a batch, by the configuration.
-        scores: Compares predictions with what is right.
-        gold: Reads what is right in an example.
-        to_json: Writes a prediction down beside its example.
-        mark: Makes what a batch's inputs hold beside words.
-        to_gold_form: Puts a prediction into the form in which `gold` says what is right.
+        name: Name on the command line.
+        model: Class of the model. Its `predict` returns a `Found` for each example.
+        metric: Name of the score that chooses the best model; larger = better.
+        scores: Compares predictions with gold results.
+        has_several_sentences: Whether an example has several sentences, and tensors an axis for
+            them after that of the batch.
+        needs_batch_size_one: Whether a batch is one example.
     """
 
     name: str
     model: type[ElmoTaskModel]
-    presets: Mapping[str, Preset]
     metric: str
-    read: Callable[[Path], list[Any]]
-    texts: Callable[[Any], list[list[str]]]
-    describe: Callable[[Sequence[Any]], dict[str, Any]]
-    label: Callable[[Sequence[Any], Any], dict[str, Tensor]]
     scores: Metric
-    gold: Callable[[Any], Any]
-    to_json: Callable[[Any, Any], dict[str, Any]]
-    mark: Callable[[Sequence[Any]], dict[str, Tensor]] = lambda examples: {}
-    to_gold_form: Callable[[Any, Any], Any] = lambda example, found: found
-    read_unlabelled: Callable[[Path], list[Any]] | None = None
-    has_texts: bool = False
-    is_alone: bool = False
+    has_several_sentences = False
+    needs_batch_size_one = False
+
+    # Methods of each task
+
+    @abstractmethod
+    def read(self, path: Path) -> list[Example]:
+        """Read labelled examples from a file."""
+
+    def read_training(self, path: Path, preset: str) -> list[Example]:
+        """Read examples to train on."""
+        return self.read(path)
+
+    def read_unlabelled(self, path: Path) -> list[Example]:
+        """Read examples that may lack their gold result."""
+        return self.read(path)
+
+    @abstractmethod
+    def texts(self, example: Example) -> list[list[str]]:
+        """List the sentences of an example."""
+
+    def mark(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        """Make the inputs of a batch other than its words."""
+        return {}
+
+    def describe(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Find the fields of the configuration that training data determines, such as labels."""
+        return {}
+
+    @abstractmethod
+    def label(self, examples: Sequence[Example], config: ElmoTaskConfig) -> dict[str, Tensor]:
+        """Make the labels of a batch."""
+
+    @abstractmethod
+    def gold(self, example: Example) -> Any:
+        """Return the gold result of an example, as `scores` compares it."""
+
+    def to_gold_form(self, example: Example, found: Found) -> Any:
+        """Convert a prediction to the form of `gold`."""
+        return found
+
+    @abstractmethod
+    def to_json(self, example: Example, found: Found) -> dict[str, Any]:
+        """Describe an example and its prediction."""
+
+    # The same for all tasks
+
+    @cached_property
+    def presets(self) -> dict[str, Preset]:
+        """The presets: `paper`, the published sizes, and `cpu`, about half of them."""
+        text = (files(__package__) / PRESETS_FILE).read_text(encoding="utf-8")
+        return {
+            name: Preset(Recipe(**fields.pop("recipe")), fields)
+            for name, fields in tomllib.loads(text)[self.name].items()
+        }
 
     def make_config(
-        self, preset: str, examples: Sequence[Any], bilm: ElmoConfig, **fields: Any
+        self, preset: str, examples: Sequence[Example], bilm: ElmoConfig, **fields: Any
     ) -> ElmoTaskConfig:
         """Make a configuration.
 
         Args:
             preset: `paper` or `cpu`.
-            examples: Training data, of which labels are taken.
-            bilm: Of the biLM; the preset sets how its layers are mixed.
-            **fields: What the caller sets, against the preset; `elmo` what it sets of the biLM.
+            examples: Training data; determines the labels.
+            bilm: Configuration of the biLM; the preset sets how its layers are mixed.
+            **fields: Fields that override the preset; `elmo` holds those of the biLM.
 
         Returns:
             The configuration of the task's model.
@@ -125,7 +163,7 @@ class Task:
         )
         return config
 
-    def check(self, examples: Sequence[Any], path: Path, config: ElmoTaskConfig) -> None:
+    def check(self, examples: Sequence[Example], path: Path, config: ElmoTaskConfig) -> None:
         """Refuse labelled examples by which a model cannot be trained or scored.
 
         Raises:
@@ -144,24 +182,24 @@ class Task:
                 f"{', '.join(map(repr, unknown[:5]))}."
             )
 
-    def count(self, example: Any, found: Any) -> Sequence[float]:
+    def count(self, example: Example, found: Found) -> Sequence[float]:
         """Compare a prediction with its example, in numbers that add up over examples."""
         return self.scores.count(self.gold(example), self.to_gold_form(example, found))
 
-    def score(self, examples: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
+    def score(self, examples: Sequence[Example], found: Sequence[Found]) -> dict[str, float]:
         """Score predictions of some examples."""
-        told = [self.to_gold_form(*pair) for pair in zip(examples, found, strict=True)]
-        return self.scores.score([self.gold(example) for example in examples], told)
+        converted = [self.to_gold_form(*pair) for pair in zip(examples, found, strict=True)]
+        return self.scores.score([self.gold(example) for example in examples], converted)
 
-    def count_words(self, example: Any) -> int:
+    def count_words(self, example: Example) -> int:
         """Count the words of an example."""
         return sum(map(len, self.texts(example)))
 
-    def make_batch(self, examples: Sequence[Any], inputs: WordInputs) -> dict[str, Tensor]:
+    def make_batch(self, examples: Sequence[Example], inputs: WordInputs) -> dict[str, Tensor]:
         """Make the tensors that a model reads of a batch, without labels."""
         sentences = [words for example in examples for words in self.texts(example)]
         batch = inputs(sentences)
-        if self.has_texts:
+        if self.has_several_sentences:
             batch = {name: x.unflatten(0, (len(examples), -1)) for name, x in batch.items()}
         return batch | self.mark(examples)
 
@@ -183,7 +221,7 @@ def batch_by_length(
 
 @torch.no_grad()
 def predict(
-    task: Task,
+    task: Task[Any, Any],
     model: ElmoTaskModel,
     inputs: WordInputs,
     examples: Sequence[Any],
@@ -212,7 +250,7 @@ def predict(
     predictions: list[Any] = [None] * len(examples)
     lengths = [task.count_words(example) for example in examples]
     bar = tqdm(total=len(examples), unit="examples", disable=not progress)
-    for rows in batch_by_length(examples, lengths, 1 if task.is_alone else batch_size):
+    for rows in batch_by_length(examples, lengths, 1 if task.needs_batch_size_one else batch_size):
         batch = task.make_batch([examples[row] for row in rows], inputs)
         batch = {name: x.to(model.device) for name, x in batch.items()}
         for row, prediction in zip(rows, find(**batch), strict=True):

@@ -2,35 +2,30 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import Sampler
 from transformers import (
     EarlyStoppingCallback,
     SchedulerType,
     TrainerCallback,
-    TrainerState,
     TrainingArguments,
 )
-from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from hf_elmo.files.output_file import save_tensors
 from hf_elmo.model_card import CARD_FILE
 from hf_elmo.training.checkpoints import (
     TRAINED_NAME,
     CheckpointingTrainer,
-    find_last_checkpoint,
 )
 
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
-from .words import WordInputs
+from .task_inputs import WordInputs
 
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
@@ -42,7 +37,9 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 
 
-def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> TrainingArguments:
+def make_arguments(
+    task: Task[Any, Any], recipe: Recipe, output: Path, **options: Any
+) -> TrainingArguments:
     """Make Trainer's arguments for a recipe: a score and a checkpoint after each epoch.
 
     Args:
@@ -59,7 +56,7 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
         "per_device_eval_batch_size": recipe.batch_size,
         "num_train_epochs": recipe.num_epochs,
         "learning_rate": recipe.learning_rate,
-        "max_grad_norm": recipe.max_gradient_norm or 0.0,
+        "max_grad_norm": recipe.max_gradient_norm,
         **SCHEDULES[recipe.schedule],
         "weight_decay": 0.0,
         "eval_strategy": "epoch",
@@ -79,7 +76,7 @@ def make_arguments(task: Task, recipe: Recipe, output: Path, **options: Any) -> 
     return TrainingArguments(output_dir=str(output), **{**arguments, **options})
 
 
-class TaskTrainer(CheckpointingTrainer):
+class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
     """Train a task model; the best by the task's metric is kept.
 
     Args:
@@ -97,7 +94,7 @@ class TaskTrainer(CheckpointingTrainer):
 
     def __init__(
         self,
-        task: Task,
+        task: Task[Any, Any],
         model: ElmoTaskModel,
         args: TrainingArguments,
         *,
@@ -109,56 +106,27 @@ class TaskTrainer(CheckpointingTrainer):
     ) -> None:
         self._task, self._recipe, self._inputs = task, recipe, inputs
         self._train, self._dev = train, dev
-        self._early_stopping = EarlyStoppingCallback(recipe.patience)
         super().__init__(
             model,
             args,
             data_collator=self._collate,
             train_dataset=train,
             eval_dataset=dev,
-            callbacks=[self._early_stopping, *callbacks],
+            callbacks=[EarlyStoppingCallback(recipe.patience), *callbacks],
+            trained=model,
+            ema=recipe.average,
         )
         if recipe.max_gradient is not None:
             _bound_gradients(model, recipe.max_gradient)
-        self._average: AveragedModel | None = None
-        if recipe.average is not None:
-            averaging = get_ema_multi_avg_fn(recipe.average)
-            self._average = AveragedModel(self.model, multi_avg_fn=averaging)
-            self.add_callback(_Averaging(self.model, self._average))
-
-    def train(  # type: ignore[override]  # no search for hyperparameters
-        self, resume_from_checkpoint: Path | str | bool | None = None
-    ) -> None:
-        """Train to the end; the model is then the best one.
-
-        Args:
-            resume_from_checkpoint: Go on from this checkpoint; True = from the last one that is
-                whole, or from the start if there is none.
-        """
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = find_last_checkpoint(
-                Path(str(self.args.output_dir)), self.list_files
-            )
-        if not resume_from_checkpoint:
-            super().train()
-        elif self._is_over(Path(resume_from_checkpoint)):  # Trainer would train for an epoch more
-            self._load_best_model()
-        else:
-            super().train(str(resume_from_checkpoint))
 
     def list_files(self, checkpoint: Path) -> list[str]:
-        """List the files that a checkpoint needs, beside Trainer's state."""
+        """List the files that a checkpoint needs, in addition to Trainer's state."""
         trained = [] if self._average is None else [TRAINED_NAME]
         return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
 
-    def _is_over(self, checkpoint: Path) -> bool:
-        """Restore how long there was no better score; tell whether the training was at its end."""
-        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        stored = cast(dict[str, Any], self.state.stateful_callbacks)["EarlyStoppingCallback"]
-        counter = stored["attributes"]["early_stopping_patience_counter"]
-        self._early_stopping.early_stopping_patience_counter = counter
-        is_last = (self.state.epoch or 0.0) >= self.args.num_train_epochs
-        return is_last or counter >= self._early_stopping.early_stopping_patience
+    def restore_position(self, checkpoint: Path) -> bool:
+        """Return whether a run was at its last epoch."""
+        return (self.state.epoch or 0.0) >= self.args.num_train_epochs
 
     def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         batch = self._task.make_batch(examples, self._inputs)
@@ -181,61 +149,17 @@ class TaskTrainer(CheckpointingTrainer):
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Score the model on the examples to choose by; every process scores all of them."""
-        predictions = predict(
-            self._task,
-            self._kept_model,
-            self._inputs,
-            self._dev,
-            batch_size=self.args.per_device_eval_batch_size,
-        )
-        scores = self._task.score(self._dev, predictions)
-        self._kept_model.config.scores = scores
-        metrics = {f"eval_{name}": score for name, score in scores.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
-        return metrics
+        model = self.kept_model
+        size = self.args.per_device_eval_batch_size
+        found = predict(self._task, model, self._inputs, self._dev, batch_size=size)
+        model.config.scores = self._task.score(self._dev, found)
+        return self.report({f"eval_{name}": x for name, x in model.config.scores.items()})
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        (folder / CARD_FILE).unlink(missing_ok=True)  # it tells earlier scores
-        self._kept_model.save_pretrained(folder)
+        (folder / CARD_FILE).unlink(missing_ok=True)  # it lists old scores
+        self.kept_model.save_pretrained(folder)
         self._inputs.save(folder)
-        if self._average is not None:
-            weights = {
-                name: weight.detach()
-                for name, weight in self.model.named_parameters()
-                if weight.requires_grad
-            }
-            save_tensors(weights, folder / TRAINED_NAME)
-
-    @property
-    def _kept_model(self) -> ElmoTaskModel:
-        """The model that is scored and saved: the average, if there is one."""
-        return self.model if self._average is None else cast(ElmoTaskModel, self._average.module)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        if self._average is not None:
-            self._kept_model.load_state_dict(self.model.state_dict())
-            self._average.n_averaged.fill_(1)  # else the next step's weights replace the average
-            weights = load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
-            self.model.load_state_dict(weights, strict=False)
-
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        self._average = None  # the best average is the model now
-
-
-class _Averaging(TrainerCallback):
-    """Update the average of the weights after each step."""
-
-    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
-        self._model, self._average = model, average
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self._average.update_parameters(self._model)
 
 
 class LengthSampler(Sampler[int]):

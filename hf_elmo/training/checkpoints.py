@@ -4,19 +4,23 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
+from safetensors.torch import load_file
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import (
+    EarlyStoppingCallback,
     Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hf_elmo.files.output_file import save_tensors
 from hf_elmo.training.resume_checks import is_checkpoint, list_checkpoints, read_json
 
 POSITION_NAME = "stream.json"
@@ -24,22 +28,127 @@ STATE_NAME = "bilm_state_{rank}.safetensors"
 TRAINED_NAME = "trained_weights.safetensors"  # weights, if the model of a checkpoint is an average
 FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
 
+Trained = TypeVar("Trained", bound=nn.Module)
 
-class CheckpointingTrainer(Trainer):
-    """Trainer that writes complete checkpoints, and deletes only checkpoints of its own run.
 
-    Trainer itself deletes every folder named `checkpoint-*`, so it gets no limit. The newest
-    `save_total_limit` checkpoints are kept, including the best one.
+class CheckpointingTrainer(Trainer, Generic[Trained]):
+    """Trainer whose runs resume exactly, with an optional average of the weights.
+
+    A checkpoint is written completely, and the run's own checkpoints alone are deleted. Trainer
+    itself deletes every folder named `checkpoint-*`, so it is given no limit. The newest
+    `save_total_limit` checkpoints are kept, the best one among them.
+
+    Args:
+        model: The model that Trainer runs.
+        args: Trainer's arguments.
+        trained: The model that is saved, which may be a part of `model`.
+        ema: Decay of a moving average of the weights, which is then the model that is evaluated
+            and saved; None = no average. The average is updated after each step.
+        **options: Further arguments of Trainer.
     """
 
-    def __init__(self, model: Any, args: TrainingArguments, **options: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        args: TrainingArguments,
+        *,
+        trained: Trained,
+        ema: float | None,
+        **options: Any,
+    ) -> None:
         self._num_kept, args.save_total_limit = args.save_total_limit, None
         super().__init__(model, args, **options)
+        self._trained = trained
+        self._average: AveragedModel | None = None
         self.add_callback(_CheckPlaces())
+        if ema is not None:
+            self._average = AveragedModel(trained, multi_avg_fn=get_ema_multi_avg_fn(ema))
+            self._average.to(args.device)
+            self.add_callback(_Averaging(trained, self._average))
 
     def list_files(self, checkpoint: Path) -> list[str]:
-        """List the files of a checkpoint, except Trainer's state."""
+        """List the files that a checkpoint needs, in addition to Trainer's state."""
         raise NotImplementedError
+
+    def restore_position(self, checkpoint: Path) -> bool:
+        """Restore how far a run was; return whether that is its end."""
+        raise NotImplementedError
+
+    @property
+    def kept_model(self) -> Trained:
+        """The model that is evaluated and saved: the average, if there is one."""
+        average = self._average
+        return self._trained if average is None else cast(Trained, average.module)
+
+    def train(  # type: ignore[override]  # no search for hyperparameters
+        self, resume_from_checkpoint: Path | str | bool | None = None
+    ) -> None:
+        """Train to the end of the run.
+
+        Args:
+            resume_from_checkpoint: Continue from this checkpoint; True = from the last complete
+                one, or from the start if there is none.
+        """
+        if resume_from_checkpoint is True:
+            with self.args.main_process_first():
+                resume_from_checkpoint = find_last_checkpoint(
+                    Path(str(self.args.output_dir)), self.list_files
+                )
+        if not resume_from_checkpoint:
+            super().train()
+            return
+        checkpoint = Path(resume_from_checkpoint)
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        ends_early = self.restore_early_stopping()
+        if not self.restore_position(checkpoint) and not ends_early:
+            super().train(str(checkpoint))
+            return
+        best = self.state.best_model_checkpoint  # Trainer would take one more step
+        if self.args.load_best_model_at_end and best is not None:
+            checkpoint = checkpoint.with_name(Path(best).name)
+        self._load_final_model(checkpoint)
+
+    def restore_early_stopping(self) -> bool:
+        """Restore how many evaluations brought no gain; return whether that ends the run."""
+        states: Any = self.state.stateful_callbacks
+        ends = False
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, EarlyStoppingCallback):
+                # Trainer looks it up when it saves, even if an earlier part of the run had none.
+                stored = states.setdefault(type(callback).__name__, callback.state())
+                counter = stored["attributes"]["early_stopping_patience_counter"]
+                callback.early_stopping_patience_counter = counter
+                ends |= counter >= callback.early_stopping_patience
+        return ends
+
+    def report(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Log metrics of an evaluation and pass them to the callbacks; return them."""
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(
+            self.args, self.state, self.control, metrics
+        )
+        return metrics
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        folder = Path(resume_from_checkpoint)
+        weights = load_file(folder / SAFE_WEIGHTS_NAME)
+        self._trained.load_state_dict(weights)
+        is_average = (folder / TRAINED_NAME).exists()
+        if is_average:
+            self._trained.load_state_dict(load_file(folder / TRAINED_NAME), strict=False)
+        if self._average is not None:
+            self._average.module.load_state_dict(weights)
+            # Only whether it is 0 matters: then the next step starts the average.
+            self._average.n_averaged.fill_(int(is_average))
+
+    def _load_best_model(self) -> None:
+        self._load_final_model(Path(str(self.state.best_model_checkpoint)))
+
+    def _load_final_model(self, checkpoint: Path) -> None:
+        self._load_from_checkpoint(str(checkpoint))
+        if self._average is not None:
+            self._trained.load_state_dict(self._average.module.state_dict())
+            self._average = None
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
@@ -55,6 +164,10 @@ class CheckpointingTrainer(Trainer):
                 "continue with --resume."
             ) from error
         if self.args.should_save:
+            if self._average is not None:
+                named = self._trained.named_parameters()
+                weights = {name: x.detach() for name, x in named if x.requires_grad}
+                save_tensors(weights, folder / TRAINED_NAME)
             _find_marker(folder).unlink()
             self._delete_old_checkpoints()
 
@@ -69,6 +182,16 @@ class CheckpointingTrainer(Trainer):
         others = [step for step in steps if step not in protected]
         for step in others[: max(0, len(steps) - max(self._num_kept, len(protected)))]:
             shutil.rmtree(found[step], ignore_errors=True)
+
+
+class _Averaging(TrainerCallback):
+    """Update the average of the weights after each step."""
+
+    def __init__(self, model: nn.Module, average: AveragedModel) -> None:
+        self._model, self._average = model, average
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self._average.update_parameters(self._model)
 
 
 class _CheckPlaces(TrainerCallback):

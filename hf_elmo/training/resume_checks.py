@@ -1,4 +1,4 @@
-"""What a training finds in its folder, and what it was begun with: it goes on with the same."""
+"""Refuse to overwrite a training run, or to resume it with different options."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from transformers.trainer import TRAINER_STATE_NAME
 
+from hf_elmo.files.output_file import write_file
 from hf_elmo.files.output_lock import get_rank
 
 SETTINGS_NAME = "settings.json"
@@ -92,6 +93,4 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
                     f"{folder} was begun, got {_show(name, value)}. Give the same options to go "
                     "on, or another --output."
                 )
-    part = path.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    write_file(path, text)

@@ -1,4 +1,4 @@
-"""A bound on the time that a training takes, over all its resumptions."""
+"""A limit on the processor time of a training run, including its earlier parts."""
 
 import time
 from pathlib import Path
@@ -6,44 +6,39 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from hf_elmo.files.output_file import write_file
+
 TIME_NAME = "cpu_seconds.txt"
 SECONDS_PER_NOTE = 1.0
 
 
 class TimeBound(TrainerCallback):
-    """Count the processor time of a training, all threads together, and end it when it is over.
+    """Count the processor time of a training run, all threads together, and end it at the limit.
 
-    The time is noted in a file after steps, so that what a killed process has used counts too. The
-    step that goes over the bound is finished, and the model is scored once more: the best is kept.
+    The time is written to a file, so that the time of a killed process counts too. The model is
+    scored once more after the last step: the best is kept.
 
     Args:
-        folder: Where the file is; it is read if it is there.
-        max_minutes: Minutes of all processes that have trained here; None = no bound. With
-            several processes at once, the slowest one counts.
+        folder: Folder of that file.
+        max_minutes: Limit of all processes that have trained here, one after the other; None = no
+            limit. With several processes at once, the slowest one counts.
     """
 
     def __init__(self, folder: Path, max_minutes: float | None = None) -> None:
-        self._path, self._max_minutes = folder / TIME_NAME, max_minutes
+        self._folder, self._max_minutes = folder, max_minutes
         self._start = time.process_time() - read_seconds(folder)
         self._noted = 0.0
 
-    @property
-    def seconds(self) -> float:
-        """Processor time until now."""
-        return time.process_time() - self._start
-
     def note(self) -> None:
         """Write the time down."""
-        self._noted = self.seconds
-        part = self._path.with_suffix(".part")
-        part.write_text(f"{self._noted:.1f}\n", encoding="utf-8")
-        part.replace(self._path)
+        self._noted = time.process_time() - self._start
+        write_file(self._folder / TIME_NAME, f"{self._noted:.1f}\n")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Note the time about once a second, and end the training if it is over."""
-        seconds = self.seconds
+        """Note the time about once a second, and end the run at the limit."""
+        seconds = time.process_time() - self._start
         if args.world_size > 1:  # or one process would wait for another that has stopped
             from accelerate.utils import gather_object
 
@@ -55,6 +50,6 @@ class TimeBound(TrainerCallback):
 
 
 def read_seconds(folder: Path) -> float:
-    """Read the processor time that the trainings of a folder's model have used so far."""
+    """Read the processor time that the training run of a folder has used so far."""
     path = folder / TIME_NAME
     return float(path.read_text("utf-8")) if path.exists() else 0.0

@@ -24,7 +24,7 @@ from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, 
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
 from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task import Task, predict
-from hf_elmo.tasks.words import WordInputs
+from hf_elmo.tasks.task_inputs import WordInputs
 
 TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
 WORDS = [word for line in TEXT.read_text("utf-8").splitlines() for word in line.split()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_elmo.tasks.words import read_vectors
+from hf_elmo.tasks.static_vectors import read_vectors
 
 PATH = Path(__file__).resolve().parents[2] / "examples" / "tasks" / "train_vectors.py"
 

@@ -55,7 +55,7 @@ from hf_elmo.tasks.data.readers import (
     read_trees,
 )
 from hf_elmo.tasks.squad import read_questions
-from hf_elmo.tasks.words import read_static_words, read_vectors
+from hf_elmo.tasks.static_vectors import read_static_words, read_vectors
 from hf_elmo.text.text_reader import read_files
 
 SECONDS, BYTES = 10, 1 << 30  # that a reader may take for a file of a few KB

@@ -22,6 +22,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoPreTrainedModel,
 )
+from hf_elmo.modeling_heads import pool_words
 
 
 @pytest.fixture
@@ -536,3 +537,18 @@ def test_peft_adapts_the_weights_of_the_lstms(tiny_config: ElmoConfig) -> None:
         assert_close(model(*batch)[0], expected)
     assert (adapted - expected).abs().max() > 0.01
     assert_close(model.merge_and_unload()(*batch)[0], adapted)
+
+
+def test_padding_is_not_pooled() -> None:
+    x = torch.randn(3, 5, 2, dtype=torch.float64) - 3
+    mask = torch.arange(5) < torch.tensor([3, 0, 4])[:, None]
+    for row, length in enumerate([3, 0, 4]):
+        words = x[row, :length] if length else torch.zeros(1, 2).double()
+        assert_close(pool_words(x, mask, "mean")[row], words.mean(dim=0))
+        assert_close(pool_words(x, mask, "max")[row], words.max(dim=0).values)
+
+
+def test_a_batch_without_tokens_pools_to_zeros() -> None:
+    x, mask = torch.zeros(2, 0, 3), torch.zeros(2, 0, dtype=torch.bool)
+    assert not pool_words(x, mask, "max").any()
+    assert not pool_words(x, mask, "mean").any()

@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.character_ids import split_text
 from hf_elmo.tasks import TASKS
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
-from hf_elmo.tasks.squad import Question, split_words
+from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task import Task
-from hf_elmo.tasks.words import WordInputs
+from hf_elmo.tasks.task_inputs import WordInputs
 
 CAT = ["The", "old", "cat", "sat", "on", "it", "."]
 BANK = ["No", "bank", "!"]
-PASSAGE, OFFSETS = split_words("The old cat sat on it.")
+PASSAGE, OFFSETS = split_text("The old cat sat on it.")
 
 EXAMPLES: dict[str, list[Any]] = {
     "ner": [TaggedSentence(CAT, [Span("A", 0, 2), Span("B", 5, 5)]), TaggedSentence(BANK, [])],

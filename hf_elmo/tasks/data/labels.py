@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
+from torch import Tensor
 
-from hf_elmo.tasks.layers.crf import Constraints
+from hf_elmo.tasks.layers.crf import Constraints, find_best_paths
 
 Scheme: TypeAlias = Literal["BIO", "BIOUL"]
 
@@ -111,3 +112,28 @@ def constrain_labels(labels: Sequence[str]) -> Constraints:
     numbers = range(len(labels))
     transitions = [[may_follow(first, second) for second in numbers] for first in numbers]
     return Constraints(torch.tensor(may_start), torch.tensor(transitions), torch.tensor(may_end))
+
+
+def decode_spans(
+    scores: Tensor, mask: Tensor, labels: Sequence[str], transitions: Tensor | None = None
+) -> list[list[Span]]:
+    """Find the best spans of each sentence.
+
+    Args:
+        scores: Score of each label of each word, shape `(batch, tokens, labels)`.
+        mask: 1 at words, shape `(batch, tokens)`.
+        labels: All labels, as `list_labels` lists them.
+        transitions: Scores of pairs of labels, shape `(labels, labels)`; None = 0.
+
+    Returns:
+        The spans of each sentence.
+    """
+    if transitions is None:
+        transitions = scores.new_zeros(len(labels), len(labels))
+    paths = find_best_paths(
+        scores.cpu(),
+        mask.bool().cpu(),
+        transitions=transitions.detach().cpu(),
+        constraints=constrain_labels(labels),
+    )
+    return [find_spans([labels[row] for row in path]) for path in paths]

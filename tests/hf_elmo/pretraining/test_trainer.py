@@ -106,7 +106,7 @@ def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTraine
 
 
 def weights(trainer: ElmoTrainer) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in trainer.language_model.state_dict().items()}
+    return {name: value.clone() for name, value in trainer.kept_model.state_dict().items()}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from hf_elmo import ElmoModel
 from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks.task import predict
-from hf_elmo.tasks.words import WordInputs
+from hf_elmo.tasks.task_inputs import WordInputs
 
 STATIC = {"static_vocab_size": 5, "static_size": 4}
 PLACES = ["input", "output", "both", "none"]
@@ -29,7 +29,7 @@ def test_a_score_depends_neither_on_padding_nor_on_the_batch(
 ) -> None:
     case = make_case(task_name, elmo_at=place, **STATIC)
     case.model.double()
-    if case.task.is_alone:
+    if case.task.needs_batch_size_one:
         pytest.skip("a batch is one document")
     both = list_scores(case.model(**case.make_batch([0, 1])))
     for row in range(2):
@@ -45,7 +45,7 @@ def test_a_step_of_training_lowers_the_loss(
     task_name: str, place: str, make_case: Callable[..., Any]
 ) -> None:
     case = make_case(task_name, elmo_at=place, **STATIC)
-    batch = case.make_batch([0] if case.task.is_alone else [0, 1])
+    batch = case.make_batch([0] if case.task.needs_batch_size_one else [0, 1])
     before = case.model(**batch).loss
     before.backward()
     for weight in case.model.parameters():

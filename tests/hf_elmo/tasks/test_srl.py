@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Frame
-from hf_elmo.tasks.srl import SRL
+from hf_elmo.tasks.srl import SrlTask
 
 PAPER = {"static_vocab_size": 5, "static_size": 100}
 
@@ -67,5 +67,5 @@ def test_roles_follow_the_scheme_whatever_the_scores(make_case: Callable[..., An
 def test_an_argument_that_holds_the_predicate_is_kept(make_case: Callable[..., Any]) -> None:
     config = make_case("srl").model.config
     frame = Frame(["a", "b"], 1, [Span("ARG1", 0, 1)])
-    labels = SRL.label([frame], config)["labels"][0].tolist()
+    labels = SrlTask().label([frame], config)["labels"][0].tolist()
     assert [config.id2label[row] for row in labels] == ["B-ARG1", "I-ARG1"]

@@ -14,8 +14,8 @@ from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import TaggedSentence
 from hf_elmo.tasks.task import Recipe
+from hf_elmo.tasks.task_inputs import WordInputs
 from hf_elmo.tasks.trainer import LengthSampler, TaskTrainer, make_arguments
-from hf_elmo.tasks.words import WordInputs
 
 EXAMPLES = [
     TaggedSentence(["w"] * row + ["Cat"], [Span("A", row, row)] if row % 2 else [])

@@ -1,22 +1,16 @@
-"""Static vectors, and what a task model reads of words."""
+"""Static vectors."""
 
 import gzip
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
-from hf_elmo import ElmoTokenizer
-from hf_elmo.inference.layer_cache import LayerCache
-from hf_elmo.tasks.words import WordInputs, read_static_words, read_vectors
+from hf_elmo.tasks.static_vectors import read_vectors
 
 TABLE = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
-STATIC = {"static_vocab_size": 5, "static_size": 4}
 
 
 def write_binary(path: Path, count: int = 2) -> Path:
@@ -99,48 +93,3 @@ def test_a_binary_file_of_an_impossible_width_is_refused(width: int, tmp_path: P
     path.write_bytes(b"999999999999 %d\ncat " % width)
     with pytest.raises(ValueError, match=f"of width 1 to 65536, found {width}"):
         read_vectors(path)
-
-
-def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[..., Any]) -> None:
-    model = make_case("sentiment", **STATIC).model
-    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat", "Cat", "sat"])
-    ids = inputs([["Cat", "CAT", "Sat", "dog"], ["cat"]])["static_ids"]
-    assert ids.tolist() == [[2, 1, 3, 0], [1, 0, 0, 0]]
-
-
-@pytest.mark.parametrize("place", ["input", "none"])
-def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -> None:
-    model = make_case("sentiment", elmo_at=place, **STATIC).model
-    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat"])
-    assert ("input_ids" in inputs([["cat"]])) == (place == "input")
-
-
-def test_layers_are_computed_once(
-    make_case: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = make_case("sentiment").model
-    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
-    inputs.fill([["a", "cat"], ["dog"]])
-
-    def refuse(sentences: list[list[str]]) -> Iterator[Tensor]:
-        raise AssertionError(sentences)
-
-    monkeypatch.setattr(inputs, "_compute", refuse)
-    layers = inputs([["dog"], ["a", "cat"]])["elmo_layers"]
-    assert layers.shape == (2, 3, 2, 16)  # (batch, layers, tokens, hidden_size)
-    assert not layers[0, :, 1].any()
-
-
-def test_a_trained_bilm_is_not_cached(make_case: Callable[..., Any]) -> None:
-    model = make_case("sentiment", elmo={"freeze_bilm": False}).model
-    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
-    assert "elmo_layers" not in inputs([["dog"]])
-
-
-def test_the_words_of_static_vectors_are_saved(
-    make_case: Callable[..., Any], tmp_path: Path
-) -> None:
-    model = make_case("sentiment", **STATIC).model
-    words = ["cat", "Höhe", "a\u2028b", "x\ry"]
-    WordInputs(model, ElmoTokenizer(), static_words=words).save(tmp_path)
-    assert read_static_words(tmp_path / "static_words.txt") == words

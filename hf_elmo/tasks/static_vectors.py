@@ -1,0 +1,127 @@
+"""Static word vectors, in addition to ELMo: read, scaled, and the list of their words."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from hf_elmo.text.text_reader import decode_lines, decompress
+
+STATIC_WORDS_NAME = "static_words.txt"
+FLOAT_BYTES = 4
+MAX_WIDTH = 2**16  # of static vectors: a damaged file may claim any
+
+
+class StaticVectors(NamedTuple):
+    """Vectors of words without their context.
+
+    Attributes:
+        words: The words.
+        table: Their vectors, shape `(words, width)`.
+    """
+
+    words: list[str]
+    table: Tensor
+
+
+def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
+    """Read vectors in word2vec's formats, as gensim, GloVe, fastText and floret write them.
+
+    Args:
+        path: Text, a word and its numbers a line; or binary, if its name says `.bin`. A first line
+            of two numbers, the words' and the vectors', may lead a text and leads a binary file.
+            Either may be compressed, as its suffix says: `.gz .bz2 .xz .zst`.
+        max_words: Words to read at most, from the top; None = all.
+
+    Returns:
+        The vectors.
+
+    Raises:
+        ValueError: If a line or a record is not what it should be.
+    """
+    with path.open("rb") as packed:
+        file = decompress(packed, path.name)
+        rows = _read_binary(file, path) if ".bin" in path.suffixes else _read_text(file, path)
+        words: list[str] = []
+        vectors: list[npt.NDArray[np.float32]] = []
+        for word, vector in rows:
+            if len(words) == max_words:
+                break
+            words.append(word)
+            vectors.append(vector)
+    if not words:
+        raise ValueError(f"{path}: expected vectors of words, found none.")
+    return StaticVectors(words, torch.from_numpy(np.stack(vectors)))
+
+
+def scale_vectors(table: Tensor) -> Tensor:
+    """Scale static vectors so that their numbers have a mean square of 1, as ELMo's have about.
+
+    Programs make vectors of very different length, and a task model that is trained for a short
+    time does not make up for it.
+
+    Args:
+        table: Shape `(words, width)`.
+
+    Returns:
+        The same shape.
+    """
+    return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
+
+
+def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+    width = None
+    for number, line in enumerate(decode_lines(file, str(path)), start=1):
+        word, *numbers = line.rstrip().split(" ")
+        if number == 1 and len(numbers) == 1:
+            continue  # how many, how wide
+        width = width or len(numbers)
+        word, *numbers = line.rstrip().rsplit(" ", width)  # a word may have spaces, as in GloVe
+        try:
+            vector = np.array(numbers, dtype=np.float32)
+        except ValueError:
+            vector = np.empty(0, dtype=np.float32)
+        if len(vector) != width or not width:
+            raise ValueError(
+                f"{path}, line {number}: expected a word and {width or 'its'} numbers, found "
+                f"{line[:60].rstrip()!r}."
+            )
+        yield word, vector
+
+
+def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+    header = file.readline()
+    try:
+        count, width = map(int, header.split())
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: expected a first line of two numbers, found {header[:60]!r}."
+        ) from error
+    if not 0 < width <= MAX_WIDTH:
+        raise ValueError(f"{path}: expected vectors of width 1 to {MAX_WIDTH}, found {width}.")
+    for number in range(count):
+        word = bytearray()
+        while (letter := file.read(1)) not in (b" ", b""):
+            word += letter
+        record = file.read(FLOAT_BYTES * width)
+        if len(record) < FLOAT_BYTES * width:
+            raise ValueError(f"{path}: expected {count} vectors, found {number} and an end.")
+        yield (
+            word.decode("utf-8", "replace").lstrip("\n"),
+            np.frombuffer(record, dtype="<f4").copy(),
+        )
+
+
+def write_static_words(folder: Path, words: list[str]) -> None:
+    """Write the words of static vectors beside a model."""
+    text = "".join(f"{word}\n" for word in words)
+    (folder / STATIC_WORDS_NAME).write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_static_words(path: Path) -> list[str]:
+    """Read the words of static vectors, as `write_static_words` writes them."""
+    return path.read_bytes().decode("utf-8").split("\n")[:-1]

@@ -1,0 +1,60 @@
+"""Inputs of a task model, made from words."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from hf_elmo import ElmoTokenizer
+from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.tasks.static_vectors import read_static_words
+from hf_elmo.tasks.task_inputs import WordInputs
+
+STATIC = {"static_vocab_size": 5, "static_size": 4}
+
+
+def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat", "Cat", "sat"])
+    ids = inputs([["Cat", "CAT", "Sat", "dog"], ["cat"]])["static_ids"]
+    assert ids.tolist() == [[2, 1, 3, 0], [1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("place", ["input", "none"])
+def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", elmo_at=place, **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat"])
+    assert ("input_ids" in inputs([["cat"]])) == (place == "input")
+
+
+def test_layers_are_computed_once(
+    make_case: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_case("sentiment").model
+    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
+    inputs.fill([["a", "cat"], ["dog"]])
+
+    def refuse(sentences: list[list[str]]) -> Iterator[Tensor]:
+        raise AssertionError(sentences)
+
+    monkeypatch.setattr(inputs, "_compute", refuse)
+    layers = inputs([["dog"], ["a", "cat"]])["elmo_layers"]
+    assert layers.shape == (2, 3, 2, 16)  # (batch, layers, tokens, hidden_size)
+    assert not layers[0, :, 1].any()
+
+
+def test_a_trained_bilm_is_not_cached(make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", elmo={"freeze_bilm": False}).model
+    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
+    assert "elmo_layers" not in inputs([["dog"]])
+
+
+def test_the_words_of_static_vectors_are_saved(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_case("sentiment", **STATIC).model
+    words = ["cat", "Höhe", "a\u2028b", "x\ry"]
+    WordInputs(model, ElmoTokenizer(), static_words=words).save(tmp_path)
+    assert read_static_words(tmp_path / "static_words.txt") == words
