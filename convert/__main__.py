@@ -16,8 +16,8 @@ from hf_elmo.command_errors import report_errors
 EXAMPLES = """
 Convert an old ELMo checkpoint to a folder for from_pretrained, or back.
 
-The format of SOURCE is detected; --list-formats lists those that are known. TARGET appears whole
-or not at all, and nothing else is touched.
+The format of SOURCE is detected; see --list-formats. TARGET is written atomically; no other file
+is changed.
 
 Examples:
 
@@ -64,34 +64,34 @@ def main(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Checkpoint: file, folder, archive, published model, address, or name on the Hub."
+            help="Checkpoint: file, folder, archive, web address, published model, or Hub name."
         ),
     ] = None,
     target: Annotated[
-        Path | None, typer.Argument(help="Folder to write (a file for bilm-hdf5 and allennlp).")
+        Path | None, typer.Argument(help="Folder to write; a file for bilm-hdf5 and allennlp.")
     ] = None,
     *,
-    to: Annotated[str, typer.Option(help="Format to write, see --list-formats.")] = "huggingface",
+    to: Annotated[str, typer.Option(help="Format of TARGET; see --list-formats.")] = "huggingface",
     options: Annotated[
         str | None,
-        typer.Option(help="bilm-tf's options; by default x_options.json or options.json beside."),
+        typer.Option(help="Options of a bilm-tf model; default: x_options.json or options.json."),
     ] = None,
     vocabulary: Annotated[
         str | None,
-        typer.Option(help="A word a line, for a word table or a softmax; by default vocab.txt."),
+        typer.Option(
+            help="File with one word per line, for a word table or a softmax; default: vocab.txt."
+        ),
     ] = None,
     softmax: Annotated[
         str | None,
-        typer.Option(
-            help="Released softmax (HDF5) for a language model: file, address or published name."
-        ),
+        typer.Option(help="Released softmax (HDF5): file, web address or published model."),
     ] = None,
     token_embeddings: Annotated[
         str | None,
-        typer.Option(help="What dump_token_embeddings wrote (HDF5), in place of the characters."),
+        typer.Option(help="Output of dump_token_embeddings (HDF5), instead of the characters."),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help=f"Numbers in the file: {', '.join(NUMBER_SIZES)}.")
+        str, typer.Option(help=f"Data type of TARGET: {', '.join(NUMBER_SIZES)}.")
     ] = "float32",
     weights_license: Annotated[
         str | None, typer.Option("--license", help="Licence of the weights, for the model card.")
@@ -99,33 +99,34 @@ def main(
     verify: Annotated[
         Path | None,
         typer.Option(
-            help="Activations of the original program that the model must reproduce: HDF5 or npz, "
-            "an array (layers + 1, words, width) for each sentence by its number, as bilm-tf's "
-            "dump_bilm_embeddings and AllenNLP's elmo command write."
+            help="Activations to compare with: HDF5 or npz of bilm-tf's dump_bilm_embeddings or "
+            "AllenNLP's elmo command, an array (layers + 1, words, width) per sentence number."
         ),
     ] = None,
     sentences: Annotated[
         Path | None,
-        typer.Option(help="Their text, a sentence a line; by default found with them (.txt)."),
+        typer.Option(
+            help="Text of the activations, one sentence per line; default: the .txt file."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace TARGET.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing TARGET.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, write nothing.")
+        bool, typer.Option("--dry-run", help="Describe the conversion, but write nothing.")
     ] = False,
     push: Annotated[
-        str | None, typer.Option(help="Upload the model to this name on the Hub, org/name.")
+        str | None, typer.Option(help="Upload the model to this Hub repository: organisation/name.")
     ] = None,
     list_formats: Annotated[
         bool,
         typer.Option(
-            "--list-formats", help="List the formats.", callback=_list_formats, is_eager=True
+            "--list-formats", help="List all formats.", callback=_list_formats, is_eager=True
         ),
     ] = False,
     list_published: Annotated[
-        bool, typer.Option("--list-published", help="List the published models.")
+        bool, typer.Option("--list-published", help="List all published models.")
     ] = False,
     language: Annotated[
-        str | None, typer.Option(help="Of the published models to list: a code or a name.")
+        str | None, typer.Option(help="Language for --list-published: code or name.")
     ] = None,
 ) -> None:
     """Convert a checkpoint."""
@@ -163,12 +164,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def describe(conversion: Conversion, dtype: str) -> str:
-    """Say in a few lines what a checkpoint is and what becomes of it."""
+    """Describe a conversion in a few lines."""
     config = conversion.config
     inputs = []
     if config.char_embedding_size:
         inputs.append(
-            f"characters ({config.char_vocab_size - 1}, {config.max_characters_per_token} a word)"
+            f"characters ({config.char_vocab_size - 1}, {config.max_characters_per_token} per word)"
         )
     if config.word_embedding_size:
         inputs.append(f"words ({config.word_vocab_size - 1:,})")
@@ -178,7 +179,7 @@ def describe(conversion: Conversion, dtype: str) -> str:
         f"  reads {' and '.join(inputs)}",
         f"  {config.num_hidden_layers} LSTM layers in {directions}, cells {config.cell_size}, "
         f"output {config.hidden_size}",
-        f"  {conversion.num_parameters:,} numbers, {conversion.num_bytes:,} bytes as {dtype}",
+        f"  {conversion.num_parameters:,} parameters, {conversion.num_bytes:,} bytes in {dtype}",
     ]
     lines += [
         f"  downloaded {item.name} from {item.address}: {item.bytes:,} bytes, SHA-256 {item.sha256}"
@@ -186,9 +187,9 @@ def describe(conversion: Conversion, dtype: str) -> str:
     ]
     if config.vocab_size:
         lines.append(f"  predicts {config.vocab_size:,} words")
-    lines += [f"  left out: {line}" for line in conversion.left_out]
+    lines += [f"  omitted: {line}" for line in conversion.left_out]
     if conversion.difference is not None:
-        lines.append(f"  verified: greatest difference {conversion.difference:.2g}")
+        lines.append(f"  verified: largest difference {conversion.difference:.2g}")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The published models: where their makers put them, in what format, under what licence."""
+"""Catalogue of published models: addresses, formats, licences."""
 
 import csv
 from collections.abc import Iterator
@@ -10,29 +10,29 @@ from importlib.resources import files
 from convert.layout import ConversionError
 
 TABLE = "published_models.tsv"
-TAKEN = "November 2026"  # from the makers' own pages and programs; no address could be tried then
-SOFTMAX = "softmax"  # a format that is no model, but belongs to one
-NO_SPACY_LANGUAGE = {"cu", "gl", "ug"}  # spaCy has no such language for a model card's example
+TAKEN = "November 2026"  # date of the list; no address was tested
+SOFTMAX = "softmax"  # format of a separate softmax file
+NO_SPACY_LANGUAGE = {"cu", "gl", "ug"}  # languages that spaCy does not know
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published model, or the softmax of one.
+    """Entry of the catalogue: a published model, or the softmax of one.
 
     Attributes:
-        name: What `elmo-convert` takes as SOURCE.
-        language: Code of its language; empty = none, or not known.
-        language_name: Its language in words.
-        format: Name of its format, "softmax", or empty for what cannot be converted.
-        files: The addresses of each of its files, the first one first.
-        options: Those of its options, if they are a file of their own.
-        vocabulary: Those of its vocabulary, if it is a file of its own.
-        bytes: Size of its only file; None = not known.
-        sha256: Checksum of its only file; empty = not known.
-        licence: As its makers state it.
-        citation: What to cite; empty = nothing is named.
-        listed_in: Where the addresses were found.
-        note: What else one should know; for what cannot be converted, why.
+        name: SOURCE of `elmo-convert`.
+        language: Language code; empty = none or unknown.
+        language_name: Language name.
+        format: Name of the format, or "softmax"; empty = conversion not supported.
+        files: Addresses of each file, in the order in which they are tried.
+        options: Addresses of a separate options file.
+        vocabulary: Addresses of a separate vocabulary file.
+        bytes: Size of the file, if there is only one; None = unknown.
+        sha256: Checksum of the file, if there is only one; empty = unknown.
+        licence: Licence as the publisher states it.
+        citation: Publication to cite; empty = unknown.
+        listed_in: Source of the addresses.
+        note: Further remarks, or the reason why the conversion is not supported.
     """
 
     name: str
@@ -51,26 +51,26 @@ class Published:
 
     @property
     def hub_license(self) -> str | None:
-        """The licence as the Hub names it; None where the makers state none for the weights."""
+        """Licence identifier of the Hub; None = the publisher states no licence for the weights."""
         return None if " " in self.licence else self.licence.lower()
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The code of its language, if spaCy has it."""
+        """Language codes that spaCy knows."""
         is_known = self.language and self.language not in NO_SPACY_LANGUAGE
         return (self.language,) if is_known else ()
 
     def describe(self) -> Iterator[str]:
-        """Return a sentence each on language, licence and citation, for the model card."""
+        """Yield sentences on language, licence and citation, for the model card."""
         yield f"Published as {self.name} ({self.language_name}; listed in {self.listed_in})."
-        yield f"Licence as the makers state it: {self.licence}."
+        yield f"Licence as stated by the publisher: {self.licence}."
         if self.citation:
             yield f"Please cite: {self.citation}."
 
 
 @cache
 def read_catalogue() -> dict[str, Published]:
-    """Read the published models, by name."""
+    """Read the catalogue: published models by name."""
     with (files("convert") / TABLE).open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     return {row["name"]: _read_row(row) for row in rows}
@@ -88,37 +88,37 @@ def _read_row(row: dict[str, str]) -> Published:
 
 
 def _read_addresses(item: str) -> tuple[str, ...]:
-    """Read the addresses of a file, one after the other to try."""
+    """Read the addresses of a file, in the order in which they are tried."""
     return tuple(filter(None, item.split("|")))
 
 
 def find_published(name: str) -> Published | None:
-    """Find a published model by its name; None if there is none of it.
+    """Find a published model by its name; None = not in the catalogue.
 
     Raises:
-        ConversionError: If it cannot be converted.
+        ConversionError: If its conversion is not supported.
     """
     model = read_catalogue().get(name)
     if model is not None and not model.format:
-        raise ConversionError(f"{name}: cannot be converted: {model.note}.")
+        raise ConversionError(f"{name}: this model is not supported: {model.note}.")
     return model
 
 
 def suggest_published(name: str) -> str:
-    """Return a hint at published models of a similar name, or at the list of them."""
+    """Suggest published models with similar names, or the list of all."""
     similar = get_close_matches(name, read_catalogue(), n=3)
     hint = f"Did you mean {' or '.join(similar)}? " if similar else ""
-    return f"{hint}elmo-convert --list-published lists what can be downloaded by name."
+    return f"{hint}elmo-convert --list-published lists all published models."
 
 
 def make_table(language: str | None = None) -> str:
-    """Return the published models as a table of lines.
+    """Format the catalogue as a text table.
 
     Args:
-        language: Code of a language, or the beginning of its name; None = all.
+        language: Language code, or the start of a language name; None = all.
 
     Raises:
-        ConversionError: If there is no model of this language.
+        ConversionError: If there is no model for this language.
     """
     models = [
         model
@@ -151,6 +151,6 @@ def make_table(language: str | None = None) -> str:
         for row in rows
     ]
     lines.append(
-        f"The list was taken from the makers' own pages in {TAKEN}; sizes are rarely told."
+        f"The list was collected from the publishers' pages in {TAKEN}. Most sizes are unknown."
     )
     return "\n".join(line.rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""From a checkpoint in one format to another: find the format, check, write, move into place."""
+"""Convert a checkpoint: detect the format, check, write, and move the target into place."""
 
 import hashlib
 import tempfile
@@ -40,7 +40,7 @@ from convert.target import (
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
-# The first that recognises a source opens it.
+# In order: the first format that recognises a source opens it.
 FORMATS = tuple(
     module.FORMAT for module in (hf_folder, bilm_hdf5, tensorflow, nlpl, many_langs, allennlp)
 )
@@ -48,19 +48,19 @@ FORMATS = tuple(
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert_checkpoint` did, or would do.
+    """Result of `convert_checkpoint`, or its plan in a dry run.
 
     Attributes:
         source: Name of the source.
         target: Path of the target.
         format: Name of the source's format.
         files: Files that were read.
-        config: The biLM's configuration.
-        num_parameters: Numbers in its tensors, the rows for "no token" included.
-        num_bytes: Bytes of these in the target.
-        left_out: What the source holds and the target does not, a line each.
-        downloads: What was downloaded.
-        difference: Greatest difference from the stored activations; None = not verified.
+        config: Configuration of the biLM.
+        num_parameters: Number of parameters, including padding rows.
+        num_bytes: Size of the parameters in the target.
+        left_out: Parts of the source that the target omits, one line each.
+        downloads: Downloaded files.
+        difference: Largest difference from the stored activations; None = not verified.
         url: Address on the Hub; None = not pushed.
     """
 
@@ -97,34 +97,32 @@ def convert_checkpoint(
 ) -> Conversion:
     """Convert a biLM from one format to another.
 
-    The target appears whole or not at all: it is written to a hidden folder beside it, then moved.
-    After a run that was killed, the same one finishes what it began.
+    The target is written to a hidden folder next to it, and moved into place when it is complete.
+    After a run was killed, run the same conversion again to complete it.
 
     Args:
-        source: File or folder of the checkpoint, archive with it, name of a published model,
-            address, or name on the Hub.
+        source: File, folder or archive, web address, name of a published model, or Hub name.
         target: File or folder to write.
-        to: Name of the target's format, of `FORMATS`.
-        options: Options of a bilm-tf model; None = found beside the source.
-        vocabulary: A word a line; None = found beside the source, where one is needed.
-        softmax: Released softmax of a bilm-tf model, in HDF5; None = none.
-        token_embeddings: File of bilm-tf's `dump_token_embeddings`, in place of the characters.
-        dtype: Type of the numbers in the target: "float32", "float16" or "bfloat16".
-        weights_license: Licence of the weights, for the model card; None = not known.
+        to: Name of the target's format, one of `FORMATS`.
+        options: Options file of a bilm-tf model; None = search next to the source.
+        vocabulary: File with one word per line; None = search next to the source if needed.
+        softmax: Released softmax of a bilm-tf model (HDF5); None = no softmax.
+        token_embeddings: File of bilm-tf's `dump_token_embeddings`, instead of the characters.
+        dtype: Data type in the target: "float32", "float16" or "bfloat16".
+        weights_license: Licence of the weights, for the model card; None = unknown.
         verify: Activations of the original program, see `verify_model`; None = do not verify.
-        sentences: The text of these activations; None = found with them.
-        force: Replace the target if it is there.
-        dry_run: Find out and check everything but the numbers, and write nothing.
-        push: Name on the Hub, "organisation/name", to upload the model to; None = do not.
+        sentences: Text of these activations; None = search next to them.
+        force: Replace an existing target.
+        dry_run: Check everything except the values of the tensors, and write nothing.
+        push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
         progress: Show a progress bar.
 
     Returns:
-        What was done.
+        A description of the conversion.
 
     Raises:
-        ConversionError: If the source is broken or not a biLM, the target's format cannot hold it,
-            the target is there already, the model does not compute the stored activations, or the
-            Hub refuses it.
+        ConversionError: If the source is broken or not a biLM, if the target's format does not
+            support it, if the target exists, if the verification fails, or if the Hub refuses it.
         OSError: If a file cannot be read or written.
     """
     named = {"checkpoint": source, "options": options, "vocabulary": vocabulary}
@@ -132,7 +130,7 @@ def convert_checkpoint(
     names = {name: str(value) for name, value in named.items() if value is not None}
     target, writer = Path(target), find_writer(to)
     if (verify is not None or push is not None) and writer is not hf_folder.FORMAT:
-        raise ConversionError("Only a model in the format huggingface can be verified or pushed.")
+        raise ConversionError("Expected --to huggingface with --verify or --push.")
     if push is not None:
         check_name(push)
     _check_request(Path(source), target, dtype)
@@ -164,13 +162,15 @@ def _check_request(source: Path, target: Path, dtype: str) -> None:
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
     place = source.resolve()
     if source.exists() and target.resolve() in (place, *place.parents):
-        raise ConversionError(f"{target}: is the source or holds it; expected another target.")
+        raise ConversionError(
+            f"{target}: expected a target that is not the source and does not contain it."
+        )
 
 
 def _check_verification(verify: str | Path | None, sentences: str | Path | None) -> None:
-    """Look at files that are read when all else is done."""
+    """Check files that are only read at the end."""
     if sentences is not None and verify is None:
-        raise ConversionError("Expected --verify too: --sentences are those of its activations.")
+        raise ConversionError("Expected --verify together with --sentences.")
     for path in (verify, sentences):
         if path is not None and not Path(path).is_file():
             raise ConversionError(f"{path}: expected a file, found none.")
@@ -196,7 +196,7 @@ def _describe(
 def _make_settings(
     conversion: Conversion, fetched: Fetched, dtype: str, weights_license: str | None
 ) -> WriteSettings:
-    """Note what the checkpoint was made from, and under which licence it is."""
+    """Collect the source files and the licence for the model card."""
     known = {path.resolve(): item.sha256 for path, item in fetched.downloads.items()}
     files = []
     for path in conversion.files:
@@ -212,16 +212,16 @@ def _make_settings(
 
 
 def find_reader(path: Path) -> Format | None:
-    """Find the format of a checkpoint; None if it is of none that is known."""
+    """Find the format of a checkpoint; None = unknown."""
     readers = (candidate for candidate in FORMATS if candidate.is_readable)
     return next((reader for reader in readers if reader.recognises(path)), None)
 
 
 def find_writer(name: str) -> Format:
-    """Find a format to write by its name.
+    """Find a writable format by its name.
 
     Raises:
-        ConversionError: If there is none.
+        ConversionError: If no writable format has this name.
     """
     writers = {candidate.name: candidate for candidate in FORMATS if candidate.is_writable}
     if name not in writers:
@@ -231,7 +231,7 @@ def find_writer(name: str) -> Format:
 
 @contextmanager
 def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Checkpoint]]:
-    """Find and open a checkpoint whose tensors are those of the biLM that it describes."""
+    """Find and open a checkpoint, and check the shapes of its tensors."""
     with ExitStack() as stack:
         try:
             found = find_checkpoint(fetched.sources.checkpoint, find_reader, folder)
@@ -244,7 +244,8 @@ def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Chec
                 raise
             places = ", ".join(str(path) for path in fetched.downloads)
             raise ConversionError(
-                f"{error}\nDownloaded were: {places}. If one is broken, delete it and try again."
+                f"{error}\nThe files were downloaded: {places}. If one is broken, delete it and "
+                "try again."
             ) from error
         published = fetched.published
         yield (
@@ -281,10 +282,8 @@ def _expected_shapes(checkpoint: Checkpoint, source: str) -> dict[str, tuple[int
     try:
         with torch.device("meta"):
             model = (ElmoForPreTraining if has_softmax else ElmoModel)(checkpoint.config)
-    except (RuntimeError, TypeError) as error:  # of sizes beyond any tensor's
-        raise ConversionError(
-            f"{source}: expected a biLM of a size that can be: {error}."
-        ) from error
+    except (RuntimeError, TypeError) as error:  # the sizes exceed the limits of a tensor
+        raise ConversionError(f"{source}: the model is too large to allocate: {error}.") from error
     return {
         name.removeprefix("elmo."): tuple(tensor.shape)
         for name, tensor in model.state_dict().items()
@@ -292,14 +291,14 @@ def _expected_shapes(checkpoint: Checkpoint, source: str) -> dict[str, tuple[int
 
 
 def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
-    """Check all numbers as they are read, and show them on the bar."""
+    """Check that all values are finite as they are read, and update the progress bar."""
 
     def check(tensor: LazyTensor) -> LazyTensor:
         def read_rows(start: int, stop: int) -> FloatArray:
             rows = tensor.read_rows(start, stop)
             if not np.isfinite(rows).all():
                 raise ConversionError(
-                    f"{tensor.source}: expected finite numbers, got NaN or infinity."
+                    f"{tensor.source}: expected finite values, got NaN or infinity."
                 )
             bar.update(rows.size)
             return rows

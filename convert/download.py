@@ -1,4 +1,4 @@
-"""Download files of any size from servers of any quality, once: resumed, bounded, checked."""
+"""Download files once to a cache: resumable, with a size limit and checksums."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ PARTIAL, RECORD = "partial", "download.json"
 
 @dataclass(frozen=True)
 class Download:
-    """A file that was downloaded, now or before.
+    """Downloaded file.
 
     Attributes:
         address: Where from.
@@ -52,11 +52,11 @@ class Download:
 
 
 class _DownloadError(ConversionError):
-    """What is wrong with one address; another one of the same file may do."""
+    """Failure of one address; another address of the same file may work."""
 
 
 def is_address(source: str) -> bool:
-    """Tell an address of the web from a path."""
+    """Return whether a source is a web address."""
     return source.startswith(("http://", "https://"))
 
 
@@ -69,19 +69,19 @@ def download(
 ) -> tuple[Path, Download]:
     """Download a file to the Hub's cache, or find it there.
 
-    What was interrupted goes on where it stopped, if the server says that the file is the same.
+    An interrupted download resumes if the server confirms that the file is the same.
 
     Args:
-        addresses: Where it lies; a later one is tried if those before fail.
-        size: Its bytes; None = not known.
-        sha256: Its checksum; empty = not known.
+        addresses: Addresses of the file, tried in order.
+        size: Size in bytes; None = unknown.
+        sha256: Checksum; empty = unknown.
         progress: Show a progress bar.
 
     Returns:
-        Its path, and what it is.
+        Its path and description.
 
     Raises:
-        ConversionError: If no address gives this file, or the Hub's libraries are set offline.
+        ConversionError: If all addresses fail, or the Hub's libraries are offline.
         OSError: If it cannot be written.
     """
     key = hashlib.sha256(addresses[0].encode()).hexdigest()[:24]
@@ -131,7 +131,7 @@ def _download_from(
 
 
 def _fetch(address: str, partial: Path, size: int | None, progress: bool) -> str:
-    """Fetch what is missing of a file, as long as each try brings it further; return its name."""
+    """Fetch the missing part of a file, as long as each attempt makes progress; return its name."""
     with requests.Session() as session:
         retry = _Retry(
             NUM_RETRIES, backoff_factor=BACKOFF, status_forcelist=BUSY, raise_on_status=False
@@ -151,10 +151,10 @@ def _fetch(address: str, partial: Path, size: int | None, progress: bool) -> str
 
 
 class _Retry(Retry):
-    """Retries that wait as long as a busy server asks for, up to `MAX_WAIT`."""
+    """Retries that respect the server's waiting time, up to `MAX_WAIT`."""
 
     def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Return the seconds to wait; None = the usual ones."""
+        """Return the seconds to wait; None = default."""
         seconds = super().get_retry_after(response)
         return None if seconds is None or seconds > MAX_WAIT else seconds
 
@@ -187,7 +187,7 @@ class _Version:
 def _fetch_rest(
     session: requests.Session, address: str, partial: Path, size: int | None, progress: bool
 ) -> str:
-    """Fetch a file, or what is missing of it where the server proves that it is the same file."""
+    """Fetch a file, or its missing part if the server proves that the file is the same."""
     note = partial.with_name("version.json")
     begun = _read_version(note, address)
     start = partial.stat().st_size if begun is not None and partial.exists() else 0
@@ -247,7 +247,7 @@ def _write_blocks(
 
 
 def _is_rest(response: requests.Response, begun: _Version, start: int) -> bool:
-    """Return whether an answer is proved to be all that is missing of the same file."""
+    """Return whether a response is the missing part of the same file."""
     headers = response.headers
     return (
         response.status_code == PARTIAL_CONTENT
@@ -268,7 +268,7 @@ def _find_length(response: requests.Response) -> int | None:
 
 
 def _find_bound(response: requests.Response, size: int | None) -> int:
-    """Return how many bytes a file may have; an encoded answer grows only so far."""
+    """Return the size limit of a file, also for an encoded response."""
     bound = MAX_SIZE if size is None else size
     if not _is_encoded(response):
         return bound
@@ -278,13 +278,13 @@ def _find_bound(response: requests.Response, size: int | None) -> int:
 
 
 def _find_validator(response: requests.Response) -> str:
-    """Return what tells this version of a file from others; empty if there is nothing."""
+    """Return the validator of a file's version (ETag or date); empty = none."""
     version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
     return "" if version.startswith("W/") else version
 
 
 def _read_version(note: Path, address: str) -> _Version | None:
-    """Read what the beginning in the cache is of; None if it cannot be continued from there."""
+    """Read the version of the partial file in the cache; None = it cannot be resumed."""
     try:
         version = _Version(**json.loads(note.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError):
@@ -295,7 +295,7 @@ def _read_version(note: Path, address: str) -> _Version | None:
 def _note_version(
     note: Path, response: requests.Response, address: str, name: str, total: int | None
 ) -> None:
-    """Note the version of a file, if the rest of it can be recognised later."""
+    """Store the version of a file, if its rest can be recognised later."""
     validator = _find_validator(response)
     note.unlink(missing_ok=True)
     if validator and total:
@@ -313,7 +313,7 @@ def _page(block: bytes) -> _DownloadError:
 
 
 def _name_file(response: requests.Response, address: str) -> str:
-    """Return the name that the server gives a file, or the last one of its address."""
+    """Return the file name of the server, or the last part of the address."""
     disposition = response.headers.get("Content-Disposition", "")
     match = re.search(r"filename\*=(?:UTF-8'')?([^;]+)|filename=\"?([^\";]+)", disposition)
     given = [match[1] or match[2]] if match else []
@@ -324,5 +324,5 @@ def _name_file(response: requests.Response, address: str) -> str:
 
 
 def _shorten(name: str) -> str:
-    """Return the end of a name that a file system can hold, its suffix included."""
+    """Shorten a name to the limit of file systems, keeping its suffix."""
     return name.encode(errors="replace")[-MAX_NAME_BYTES:].decode(errors="ignore").lstrip(". ")

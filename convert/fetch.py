@@ -1,4 +1,4 @@
-"""What the user names, made files here: paths, addresses, published models, names on the Hub."""
+"""Resolve paths, web addresses, published models and Hub names to local files."""
 
 import os
 import re
@@ -22,14 +22,13 @@ PART_NAME = re.compile(r".*\.part-?\d+")
 
 @dataclass(frozen=True)
 class Fetched:
-    """What the user names by path, address or name, now in files here.
+    """Local files of a source.
 
     Attributes:
-        name: The checkpoint's name: of its file or folder, of a published model, on the Hub, or
-            its address.
-        sources: The files.
-        published: The published model that it is, if any.
-        downloads: What was downloaded, by its path.
+        name: Name of the checkpoint: file, folder, published model, Hub name, or address.
+        sources: Paths of the files.
+        published: Entry of a published model; None = another source.
+        downloads: Downloaded files by path.
     """
 
     name: str
@@ -38,7 +37,7 @@ class Fetched:
     downloads: Mapping[Path, Download]
 
     def describe(self) -> Iterator[str]:
-        """Return sentences on where the files come from, for the model card."""
+        """Yield sentences on the origin of the files, for the model card."""
         for item in self.downloads.values():
             yield f"`{item.name}` was downloaded from {item.address}."
         if self.published is not None:
@@ -48,17 +47,17 @@ class Fetched:
 def fetch_sources(
     names: Mapping[str, str], find_reader: FindReader, folder: Path, *, progress: bool
 ) -> Fetched:
-    """Download what the user does not name by a path.
+    """Download all files that the user does not give by path.
 
     Args:
-        names: Path, address or name of each of the `Sources`; the checkpoint's name may be that of
-            a repository on the Hub, those of checkpoint and softmax of a published model.
-        find_reader: Returns the format of a path, None if it is of none.
-        folder: Where files that belong together are brought together.
+        names: Path or address of each of the `Sources`. The checkpoint can also be a Hub name;
+            checkpoint and softmax can also be published models.
+        find_reader: Returns the format of a path, or None.
+        folder: Folder in which the files of one checkpoint are collected.
         progress: Show progress bars.
 
     Raises:
-        ConversionError: If there is nothing of this name, or it cannot be downloaded.
+        ConversionError: If a name is unknown, or a download fails.
         OSError: If a file cannot be written.
     """
     source, softmax = names["checkpoint"], names.get("softmax", "")
@@ -73,12 +72,14 @@ def fetch_sources(
     published = None if is_here else find_published(source)
     paths = {name: get([item]) if is_address(item) else Path(item) for name, item in names.items()}
     if published is not None and published.format == SOFTMAX:
-        raise ConversionError(f"{source}: is the softmax of a model: name it with --softmax.")
+        raise ConversionError(
+            f"{source}: expected a model, found a softmax. Pass it with --softmax."
+        )
     if published is not None:
         paths["checkpoint"] = _bring_together(_get_files(published, get), folder / "downloaded")
         if published.options and "options" not in paths:
             paths["options"] = get(published.options)
-        needs_vocabulary = published.format == "tensorflow" or softmax  # for its softmax
+        needs_vocabulary = published.format == "tensorflow" or softmax  # the softmax needs it
         if published.vocabulary and needs_vocabulary and "vocabulary" not in paths:
             paths["vocabulary"] = get(published.vocabulary)
     elif not is_here and not is_address(source):
@@ -100,7 +101,7 @@ def _get_files(model: Published, get: Callable[..., Path]) -> list[Path]:
 
 
 def _bring_together(paths: list[Path], folder: Path) -> Path:
-    """Put files of one checkpoint into one folder; join the parts of an archive."""
+    """Collect the files of a checkpoint in one folder; join the parts of an archive."""
     if len(paths) == 1:
         return paths[0]
     folder.mkdir()
@@ -125,7 +126,7 @@ def _download_from_hub(source: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
         raise ConversionError(
-            f"{source}: expected a checkpoint, found no such file or folder, no published model of "
-            f"this name, nor a repository of it on the Hub: {reason[0]} "
+            f"{source}: expected a checkpoint, found no file, folder, published model or Hub "
+            f"repository of this name: {reason[0]} "
             f"{suggest_published(source)}"
         ) from error

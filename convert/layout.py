@@ -1,4 +1,4 @@
-"""The common layout between formats: a configuration, tensors by name, vocabularies."""
+"""Common layout of all formats: configuration, tensors by name, vocabularies."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -16,20 +16,20 @@ from hf_elmo.files.safetensors_header import DTYPES
 
 FloatArray = NDArray[np.floating[Any]]
 
-BLOCK_SIZE = 1 << 24  # numbers read at once: 64 MiB of float32
+BLOCK_SIZE = 1 << 24  # values per read: 64 MiB of float32
 
 
 class ConversionError(ValueError):
-    """A checkpoint that cannot be converted: what was expected, what was found, what to do."""
+    """Error of a conversion; the message says what was expected and found."""
 
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A tensor that stays in its file until its rows are read.
+    """Tensor whose rows are read from its file on demand.
 
     Attributes:
-        source: Its name in its own file, for messages.
-        shape: Its shape, at least one axis.
+        source: File and name of the tensor, for messages.
+        shape: Shape, with at least one axis.
         read_rows: Reads rows `start` to `stop` of the first axis.
     """
 
@@ -38,11 +38,11 @@ class LazyTensor:
     read_rows: Callable[[int, int], FloatArray]
 
     def read(self) -> FloatArray:
-        """Read the whole tensor."""
+        """Read the complete tensor."""
         return self.read_rows(0, self.shape[0])
 
     def blocks(self) -> Iterator[FloatArray]:
-        """Read the tensor in order, some rows at a time, so that memory stays bounded."""
+        """Read the tensor in blocks of rows, to limit memory."""
         num_rows = max(1, BLOCK_SIZE // max(1, prod(self.shape[1:])))
         for start in range(0, self.shape[0], num_rows):
             yield self.read_rows(start, min(start + num_rows, self.shape[0]))
@@ -50,15 +50,16 @@ class LazyTensor:
 
 @dataclass(frozen=True)
 class Sources:
-    """What the user names: a checkpoint and the files that go with it.
+    """Input files of a conversion: a checkpoint and its companions.
 
     Attributes:
-        checkpoint: The file or folder to convert.
-        options: The options of a bilm-tf model; None = found beside the checkpoint.
-        vocabulary: A word a line, in the order of the word table or softmax; None = found beside.
-        softmax: The released softmax of a bilm-tf model; None = convert without one.
-        token_embeddings: What bilm-tf's `dump_token_embeddings` wrote: word vectors that replace
-            the character encoder; None = keep the encoder.
+        checkpoint: File or folder to convert.
+        options: Options of a bilm-tf model; None = search next to the checkpoint.
+        vocabulary: One word per line, in the order of the word table or softmax; None = search next
+            to the checkpoint.
+        softmax: Released softmax of a bilm-tf model; None = no softmax.
+        token_embeddings: Word vectors of bilm-tf's `dump_token_embeddings`, which replace the
+            character encoder; None = keep the encoder.
     """
 
     checkpoint: Path
@@ -70,12 +71,12 @@ class Sources:
 
 @dataclass(frozen=True)
 class Mix:
-    """A scalar mix that a task learned: `gamma * sum_j softmax(weights)_j * layer_j`.
+    """Scalar mix that a task has learned: `gamma * sum_j softmax(weights)_j * layer_j`.
 
     Attributes:
-        weights: A number for the word vectors and for each LSTM layer, before the softmax.
+        weights: Weights of the word vectors and of each LSTM layer, before the softmax.
         gamma: Factor of the sum.
-        layer_norm: Whether the layers are normalised first, over the whole batch.
+        layer_norm: Whether the layers are first normalised over the batch.
     """
 
     weights: tuple[float, ...]
@@ -85,23 +86,21 @@ class Mix:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A biLM on its way from one format to another; its tensors are read while it is open.
+    """A biLM in the common layout. Its tensors can be read while the source is open.
 
     Attributes:
-        config: Sizes, special ids, the mix.
-        tensors: By the state dict names of `ElmoModel`; the softmax of `ElmoForPreTraining`, if
-            any, is `softmax.weight` and `softmax.bias` beside them.
-        files: The files that were read, for the model card.
-        words: Word of each row of the word table but the row 0.
-        characters: Character of each row of the character table but the row 0, where these are
-            not bytes.
-        target_words: Word of each row of the softmax.
-        tokenizer: Arguments of `ElmoTokenizer` that neither configuration nor vocabularies tell,
-            such as `unknown="<oov>"`.
-        mixes: Scalar mixes that tasks learned, by name.
-        left_out: What the source holds and the common layout does not, a line each.
-        origin: What the source tells of where the biLM comes from, a sentence each.
-        languages: The codes of its languages, as spaCy has them.
+        config: Configuration of the biLM.
+        tensors: Tensors by their names in the state dict of `ElmoModel`, and `softmax.weight` and
+            `softmax.bias` of `ElmoForPreTraining` if there is a softmax.
+        files: Files that were read, for the model card.
+        words: Words of the word table, without row 0.
+        characters: Characters of the character table, without row 0; None = bytes.
+        target_words: Words of the softmax.
+        tokenizer: Other arguments of `ElmoTokenizer`, such as `unknown="<oov>"`.
+        mixes: Learned scalar mixes by name.
+        left_out: Parts of the source that the common layout omits, one line each.
+        origin: Sentences on the origin of the biLM, for the model card.
+        languages: Language codes of spaCy.
     """
 
     config: ElmoConfig
@@ -118,7 +117,7 @@ class Checkpoint:
 
 
 def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
-    """Add the mixes that tasks learned; where there is only one, configure it.
+    """Add learned mixes; if there is only one, write it into the configuration.
 
     Raises:
         ConversionError: If a mix does not fit the biLM.
@@ -127,10 +126,10 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
     for name, mix in mixes.items():
         if len(mix.weights) != num_layers:
             raise ConversionError(
-                f"{name}: expected weights of {num_layers} layers, got {len(mix.weights)}."
+                f"{name}: expected weights for {num_layers} layers, got {len(mix.weights)}."
             )
         if not all(map(isfinite, (*mix.weights, mix.gamma))):
-            raise ConversionError(f"{name}: expected finite numbers, got {mix}.")
+            raise ConversionError(f"{name}: expected finite values, got {mix}.")
     config = copy.deepcopy(checkpoint.config)
     if len(mixes) == 1:
         (mix,) = mixes.values()
@@ -140,17 +139,17 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
 
 
 def configured_mix(config: ElmoConfig) -> Mix:
-    """Return the mix that is configured."""
+    """Return the mix of a configuration."""
     return Mix(tuple(config.initial_mix_weights), config.mix_gamma, config.mix_layer_norm != "none")
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a checkpoint came from, for the model card.
+    """Origin of a checkpoint, for the model card.
 
     Attributes:
-        source: Name of the file or folder, or on the Hub.
-        format: Name of its format.
+        source: File or folder name, or name on the Hub.
+        format: Name of the format.
         files: Name and SHA-256 of each file that was read.
         version: Version of this package.
     """
@@ -163,12 +162,12 @@ class Provenance:
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """How a checkpoint is written.
+    """Settings for writing a checkpoint.
 
     Attributes:
-        dtype: Type of the numbers, of `NUMBER_SIZES`.
-        weights_license: Their licence; None = not known.
-        provenance: Where the checkpoint came from.
+        dtype: Data type, one of `NUMBER_SIZES`.
+        weights_license: Licence of the weights; None = unknown.
+        provenance: Origin of the checkpoint.
     """
 
     dtype: str
@@ -180,32 +179,31 @@ NUMBER_SIZES = {name: DTYPES[name][1] for name in ("float32", "float16", "bfloat
 
 
 def _cannot_open(sources: Sources) -> AbstractContextManager[Checkpoint]:
-    raise ConversionError(f"{sources.checkpoint}: is of a format that can only be written.")
+    raise ConversionError(f"{sources.checkpoint}: this format cannot be read, only written.")
 
 
 def _cannot_write(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    raise ConversionError(f"{path}: is of a format that can only be read.")
+    raise ConversionError(f"{path}: this format cannot be written, only read.")
 
 
 def _accept_any(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Raise nothing."""
+    """Accept every checkpoint."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format that `convert` reads, writes, or both.
+    """Checkpoint format that can be read, written, or both.
 
     Attributes:
-        name: What `--to` takes.
-        description: What `--list-formats` says.
-        recognises: Whether a path holds this format, by its content as far as that is cheap. It
-            also claims broken files of its kind, so that `open` can say what is wrong.
-        companions: Which of the `Sources` beside the checkpoint `open` reads.
-        open: Opens a checkpoint; its tensors are read until the context ends.
-        write: Writes a checkpoint to a new path (a file, or a folder that it makes), in a new
-            folder where it may put other files beside it.
-        check: Raises ConversionError for a checkpoint, target or dtype that the format cannot
-            hold; called before anything is written.
+        name: Value of `--to`.
+        description: Text of `--list-formats`.
+        recognises: Detects the format of a path with a cheap test. It also accepts broken files, so
+            that `open` can report the problem.
+        companions: Other `Sources` that `open` reads.
+        open: Opens a checkpoint; its tensors can be read until the context ends.
+        write: Writes a checkpoint to a new file or folder, and other files next to it if needed.
+        check: Raises ConversionError if the format does not support a checkpoint, target or dtype.
+            It is called before anything is written.
     """
 
     name: str
@@ -218,10 +216,10 @@ class Format:
 
     @property
     def is_readable(self) -> bool:
-        """Whether it has a reader."""
+        """Whether the format can be read."""
         return self.open is not _cannot_open
 
     @property
     def is_writable(self) -> bool:
-        """Whether it has a writer."""
+        """Whether the format can be written."""
         return self.write is not _cannot_write

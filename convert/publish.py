@@ -10,31 +10,31 @@ from convert.layout import ConversionError
 
 
 def check_name(name: str) -> None:
-    """Check the name of a repository before anything is converted.
+    """Check the name of a repository before the conversion starts.
 
     Raises:
-        ConversionError: If the Hub has no such names.
+        ConversionError: If the Hub does not accept the name.
     """
     try:
         validate_repo_id(name)
     except HFValidationError as error:
         raise ConversionError(
-            f"Expected a name of the Hub to push to, organisation/name, got {name}: {error}"
+            f"Expected a repository name such as organisation/name to push to, got {name}: {error}"
         ) from error
 
 
 def push_folder(folder: Path, name: str) -> str:
-    """Upload a model, with the token of `hf auth login` or HF_TOKEN.
+    """Upload a model with the token of `hf auth login` or HF_TOKEN.
 
     Args:
-        folder: The model.
-        name: Of the repository; it is made if it is not there.
+        folder: Folder of the model.
+        name: Name of the repository; it is created if it does not exist.
 
     Returns:
         The address of the commit.
 
     Raises:
-        ConversionError: If the Hub refuses.
+        ConversionError: If the Hub refuses the upload.
     """
     api = HfApi()
     try:
@@ -44,6 +44,6 @@ def push_folder(folder: Path, name: str) -> str:
         )
     except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
         raise ConversionError(
-            f"{folder}: is converted, but could not be pushed to {name}: {error}"
+            f"{folder}: the conversion succeeded, but the upload to {name} failed: {error}"
         ) from error
     return str(commit.commit_url)

@@ -1,4 +1,4 @@
-"""From a file or folder to the one checkpoint in it: archives, folders in folders."""
+"""Find the checkpoint in a file, a folder or an archive."""
 
 import os
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from pathlib import Path
 from convert.layout import ConversionError, Format
 from convert.unpack import is_archive, unpack
 
-HIDDEN = (".", "__MACOSX")  # beginnings of names of which no archive's author knows
-MAX_DEPTH = 4  # of folders in folders
-MAX_ENTRIES, MAX_FOLDERS = 10_000, 100  # that are looked at
-MAX_NESTING = 2  # of archives in archives
+HIDDEN = (".", "__MACOSX")  # prefixes of files that operating systems add
+MAX_DEPTH = 4  # of nested folders
+MAX_ENTRIES, MAX_FOLDERS = 10_000, 100  # limits of the search
+MAX_NESTING = 2  # of archives inside archives
 
 FindReader = Callable[[Path], Format | None]
 
@@ -22,9 +22,9 @@ class Found:
     """A checkpoint that was found.
 
     Attributes:
-        path: Its path, in the folder for what had to be unpacked if it was.
+        path: Its path, after unpacking.
         reader: Its format.
-        archives: What it was unpacked from.
+        archives: Archives that contained it, outermost first.
     """
 
     path: Path
@@ -33,12 +33,12 @@ class Found:
 
 
 def find_checkpoint(source: Path, find_reader: FindReader, folder: Path) -> Found:
-    """Find the checkpoint that a user means, unpacked where it has to be.
+    """Find the checkpoint in a source; unpack archives.
 
     Args:
         source: File, folder, archive or compressed file.
-        find_reader: Returns the format of a path, None if it is of none.
-        folder: Where archives are unpacked.
+        find_reader: Returns the format of a path, or None.
+        folder: Folder for unpacked archives.
 
     Raises:
         ConversionError: If there is no checkpoint, or more than one.
@@ -50,21 +50,19 @@ def find_checkpoint(source: Path, find_reader: FindReader, folder: Path) -> Foun
 def _search(
     path: Path, find_reader: FindReader, folder: Path, archives: tuple[Path, ...] = ()
 ) -> tuple[Path, Format, tuple[Path, ...]]:
-    """Find the one checkpoint in a path, unpacking what has to be."""
+    """Find the only checkpoint in a path; unpack archives."""
     reader = find_reader(path)
     if reader is not None:
         return path, reader, archives
     if path.is_dir():
         return _search(_find_one(path, find_reader), find_reader, folder, archives)
     if not is_archive(path):
-        raise ConversionError(
-            f"{path}: is a file of no format that is known here (see --list-formats)."
-        )
+        raise ConversionError(f"{path}: unknown file format. See --list-formats.")
     if len(archives) == MAX_NESTING:
         names = " in ".join(archive.name for archive in (path, *reversed(archives)))
         raise ConversionError(
-            f"{path}: expected at most {MAX_NESTING} archives in one another, got {names}. "
-            "Unpack it yourself and convert what is in it."
+            f"{path}: expected at most {MAX_NESTING} nested archives, got {names}. "
+            "Unpack it and convert its content."
         )
     unpacked = folder / f"unpacked{len(archives)}" / path.name
     unpacked.mkdir(parents=True)
@@ -75,7 +73,7 @@ def _search(
 
 
 def _find_one(folder: Path, find_reader: FindReader) -> Path:
-    """Find the only checkpoint in a folder; where there is none, the only archive."""
+    """Find the only checkpoint in a folder, or else the only archive."""
     level, archives = [folder], list[Path]()
     for _ in range(MAX_DEPTH):
         entries = [
@@ -96,17 +94,19 @@ def _expect_one(folder: Path, found: list[Path]) -> Path:
     if not found:
         names = ", ".join(sorted(entry.name for entry in islice(folder.iterdir(), 10)))
         raise ConversionError(
-            f"{folder}: is a folder of no format that is known here (see --list-formats); in it: "
+            f"{folder}: unknown format. See --list-formats. The folder contains: "
             f"{names or 'nothing'}."
         )
     if len(found) > 1:
         names = ", ".join(str(path.relative_to(folder)) for path in found[:10])
-        raise ConversionError(f"{folder}: expected one checkpoint in it, found {names}. Name one.")
+        raise ConversionError(
+            f"{folder}: expected one checkpoint in it, found {names}. Choose one."
+        )
     return found[0]
 
 
 def _link_neighbours(path: Path, folder: Path) -> None:
-    """Put what lies beside a compressed file, such as its options, beside what was in it."""
+    """Link the neighbours of a compressed file, such as its options, next to its content."""
     entries = list(islice(folder.iterdir(), 2))
     if [entry.name for entry in entries] == [path.stem]:
         for neighbour in islice(path.resolve().parent.iterdir(), MAX_ENTRIES):

@@ -1,8 +1,8 @@
-"""What is written: whole or not at all, and in place of nothing that the user has made.
+"""Write the target atomically; never overwrite the user's files.
 
-All that is temporary lies in a hidden folder beside the target. A format of several files is moved
-into place file by file, the target last; before that, a journal beside the folder notes them. So a
-run that is killed leaves what the same command recognises, replaces and tidies up.
+Temporary files are in a hidden folder next to the target. If a format has several files, they are
+moved into place one by one, the target last. Before, a journal next to the folder lists them. After
+a run was killed, the same command recognises, replaces and removes its files.
 """
 
 import json
@@ -22,10 +22,10 @@ LOCK, NEW, OLD = "lock", "new", "old"  # in the folder
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Check that a target can be made, and replaces nothing but what may be replaced.
+    """Check that a target can be written, and does not replace other files.
 
     Raises:
-        ConversionError: If not.
+        ConversionError: If the check fails.
     """
     if not target.parent.is_dir():
         raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
@@ -45,10 +45,10 @@ def _check_places(places: list[Path], force: bool, unfinished: set[Path]) -> Non
 
 
 def check_space(target: Path, num_bytes: int) -> None:
-    """Check that the disk has room for a target.
+    """Check that the disk has enough space for a target.
 
     Raises:
-        ConversionError: If not.
+        ConversionError: If there is not enough space.
     """
     free = shutil.disk_usage(target.parent).free
     if num_bytes > free:
@@ -59,9 +59,9 @@ def check_space(target: Path, num_bytes: int) -> None:
 
 @contextmanager
 def make_work_folder(target: Path) -> Iterator[Path]:
-    """Make the folder beside a target for all that is temporary.
+    """Make the folder for temporary files next to a target.
 
-    What a killed run left in it is removed, but for an old target that it had put there.
+    Remove the files of a killed run, but keep an old target that the run had moved there.
 
     Raises:
         ConversionError: If another process is converting to this target.
@@ -71,7 +71,7 @@ def make_work_folder(target: Path) -> Iterator[Path]:
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
-    except Timeout as error:
+    except (Timeout, FileNotFoundError) as error:  # the other one may be removing the folder
         raise ConversionError(
             f"{target}: another process is converting to it; wait for it or name another target."
         ) from error
@@ -88,21 +88,21 @@ def make_work_folder(target: Path) -> Iterator[Path]:
 
 
 def make_new(folder: Path, target: Path) -> Path:
-    """Return a path in the work folder to write the target to, and files beside it."""
+    """Return the path in the work folder at which the new target is written."""
     (folder / NEW).mkdir()
     return folder / NEW / target.name
 
 
 def move_into_place(new: Path, target: Path, *, force: bool) -> None:
-    """Move the target, and what was written beside it, from the work folder to its place.
+    """Move the target and its companion files from the work folder into place.
 
     Args:
-        new: The path of `make_new`.
-        target: Where it goes to.
-        force: Replace what is there.
+        new: Path of `make_new`.
+        target: Final path.
+        force: Replace existing files.
 
     Raises:
-        ConversionError: If something of the user's is there.
+        ConversionError: If a file of the user is in the way.
     """
     paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
     _check_places([target.with_name(path.name) for path in paths], force, _read_journal(target))
@@ -120,7 +120,7 @@ def move_into_place(new: Path, target: Path, *, force: bool) -> None:
 
 
 def remove_journal(target: Path) -> None:
-    """Remove the journal of a target that is in its place."""
+    """Remove the journal of a completed target."""
     _journal_of(target).unlink(missing_ok=True)
 
 
@@ -141,7 +141,7 @@ def _journal_of(target: Path) -> Path:
 
 
 def _read_journal(target: Path) -> set[Path]:
-    """List what a killed run had moved into place, and what nobody has replaced since."""
+    """List the files that a killed run has moved into place and nobody has replaced since."""
     try:
         inodes = json.loads(_journal_of(target).read_text())
     except (OSError, ValueError):

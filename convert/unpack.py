@@ -69,13 +69,12 @@ def unpack(path: Path, folder: Path) -> None:
     """Unpack an archive into an empty folder.
 
     Args:
-        path: The archive. A file that is only compressed becomes one of the same name without
-            the ending.
-        folder: Where to; nothing is written outside it.
+        path: Archive. A compressed file gets the same name without its suffix.
+        folder: Target folder; nothing is written outside it.
 
     Raises:
-        ConversionError: If it is broken, encrypted, a bomb, or a tar with links, devices or names
-            that lead out of the folder.
+        ConversionError: If it is broken, encrypted, a zip bomb, or a tar with links, devices or
+            names outside the folder.
         OSError: If a file cannot be read or written.
     """
     bound = max(ALWAYS_ALLOWED_SIZE, MAX_GROWTH * path.stat().st_size)
@@ -104,7 +103,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 class _Bounded:
-    """A stream of which only so many bytes may be read."""
+    """Stream with a limit on the number of bytes."""
 
     def __init__(self, stream: IO[bytes] | BufferedIOBase, path: Path, bound: int) -> None:
         self.stream, self.path, self.left = stream, path, bound
@@ -120,8 +119,8 @@ class _Bounded:
 def _too_large(path: Path) -> ConversionError:
     return ConversionError(
         f"{path}: expected an archive of at most {MAX_FILES:,} files that grows at most "
-        f"{MAX_GROWTH}-fold, got more. If you trust it, unpack it yourself and convert what is in "
-        "it."
+        f"{MAX_GROWTH}-fold, got more. If you trust it, unpack it and convert its "
+        "content."
     )
 
 
@@ -134,7 +133,7 @@ def _unpack_zip(path: Path, folder: Path, bound: int) -> None:
 
 
 class _TarInfo(tarfile.TarInfo):
-    """A member whose own header, with a long name perhaps, is of a sane size."""
+    """Archive member with a limit on the size of its header."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         is_extension = not self.isreg() and not self.isdir()

@@ -1,4 +1,4 @@
-"""Compare a converted model with activations that the original program stored."""
+"""Compare a converted model with stored activations of the original program."""
 
 import json
 import zipfile
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from convert.layout import ConversionError
 from hf_elmo import ElmoModel, ElmoState, ElmoTokenizer
 
-# float32: what the original programs differ by among themselves at full size. Half precision: what
-# rounding the weights does to models of the original size, doubled.
+# float32: the difference between the original programs at full size. Half precision: twice the
+# effect of rounding the weights of a model of the original size.
 TOLERANCES = {"float32": 2e-4, "float16": 5e-3, "bfloat16": 5e-2}
-# The programs carry the LSTMs' state from batch to batch: bilm-tf's dump_bilm_embeddings has
-# batches of one sentence, AllenNLP's elmo command of 64. None = each sentence by itself.
+# The original programs carry the LSTM state from batch to batch. The batch size is 1 in bilm-tf's
+# dump_bilm_embeddings and 64 in AllenNLP's elmo command. None = no state between sentences.
 BATCH_SIZES = (1, 64, None)
 
 Activations = Mapping[str, Any]  # an array (layers + 1, tokens, hidden_size) by sentence number
@@ -29,19 +29,19 @@ Activations = Mapping[str, Any]  # an array (layers + 1, tokens, hidden_size) by
 def verify_model(
     folder: Path, activations: Path, sentences: Path | None = None, *, dtype: str = "float32"
 ) -> float:
-    """Check that a model computes what the original program has stored.
+    """Check that a model reproduces stored activations.
 
     Args:
-        folder: The model.
-        activations: HDF5 or npz, an array `(layers + 1, tokens, hidden_size)` for each sentence by
-            its number from 0: what bilm-tf's `dump_bilm_embeddings` and AllenNLP's `elmo` write.
-        sentences: The text they were computed for, a sentence a line, words between spaces. None:
-            the array `sentences` of an npz, AllenNLP's `sentence_to_index`, or the file of the same
-            name that ends in .txt.
-        dtype: Type of the numbers in the model's file; it sets the tolerance.
+        folder: Folder of the model.
+        activations: HDF5 or npz file of bilm-tf's `dump_bilm_embeddings` or AllenNLP's `elmo`. It
+            maps each sentence number, from 0, to an array `(layers + 1, tokens, hidden_size)`.
+        sentences: Text of the activations, one sentence per line, words separated by spaces. None =
+            the array `sentences` of an npz, AllenNLP's `sentence_to_index`, or the .txt file of the
+            same name.
+        dtype: Data type of the model's file; it determines the tolerance.
 
     Returns:
-        The greatest difference.
+        The largest difference.
 
     Raises:
         ConversionError: If a difference exceeds the tolerance, or the files do not fit.
@@ -58,7 +58,7 @@ def verify_model(
             if difference <= least:
                 least, place = difference, where
     raise ConversionError(
-        f"{activations}: expected the model to compute the same within {tolerance}, "
+        f"{activations}: expected equal activations within {tolerance}, "
         f"got a difference of {least:.2g} in {place}."
     )
 
@@ -88,7 +88,7 @@ def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[
         text = text or path.with_suffix(".txt")
         if not text.is_file():
             raise ConversionError(
-                f"{path}: expected its sentences in {text}, found none. Name them with --sentences."
+                f"{path}: expected its sentences in {text}, found none. Pass them with --sentences."
             )
         try:
             lines = text.read_text(encoding="utf-8").split("\n")
@@ -110,7 +110,7 @@ def _compare(
     stored: Activations,
     batch_size: int | None,
 ) -> tuple[float, str]:
-    """Find the greatest difference and its place; the state is carried if there is a batch size."""
+    """Find the largest difference and its place; carry the state if there is a batch size."""
     greatest, place, state = 0.0, "", None
     step = batch_size or 1
     for start in range(0, len(sentences), step):
@@ -139,12 +139,12 @@ def _read_array(stored: Activations, name: str) -> NDArray[Any]:
         return np.asarray(stored[name])
     except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ConversionError(
-            f"Activations of sentence {name}: cannot be read: {error}."
+            f"Activations of sentence {name}: could not be read: {error}."
         ) from error
 
 
 def _take_rows(state: ElmoState | None, rows: int) -> ElmoState | None:
-    """Keep the state of the first rows: the last batch may be smaller."""
+    """Keep the state of the first rows, since the last batch may be smaller."""
     if state is None:
         return None
     forward, backward = state

@@ -3,14 +3,18 @@
 import importlib.metadata
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import typer
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 from convert.__main__ import app as convert_app
 from hf_elmo.__main__ import app as hf_elmo_app
+from hf_elmo.bundled import BUNDLED_NAME
+from hf_elmo.demo.page import write_demo
 
 project = "spacy-elmo"
 author = "The authors of spacy-elmo"
@@ -35,6 +39,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_default_options = {"members": True, "show-inheritance": True}
+DEMO = "live-demo"  # folder in the site
+
 default_role = "code"  # docstrings mark code with single backticks
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -77,7 +83,8 @@ def make_option_table(name: str) -> str:
         kind = str(parameter.type_descriptor.annotation)
         choices = re.findall(r"'([^']+)'", kind) if "Literal" in kind else []
         values = f" Values: {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
-        meaning = re.sub(r"([|<*_])", r"\\\1", parameter.help) + values
+        meaning = re.sub(r"([|<*_])", r"\\\1", parameter.help)
+        meaning = re.sub(r"--[a-z][\w-]+", r"`\g<0>`", meaning) + values
         rows.append(f"| `{option}` | {default} | {meaning} |")
     return "\n".join(rows)
 
@@ -85,6 +92,8 @@ def make_option_table(name: str) -> str:
 def read_page(app: Sphinx, page: str, text: list[str]) -> None:
     """Fill in the options of commands, and lead links to included files to their pages."""
     folder = Path(app.srcdir, page).parent
+    if OPTIONS.search(text[0]):
+        app.env.note_reread()  # the options may change while the page does not
     text[0] = OPTIONS.sub(lambda match: make_option_table(match[1]), text[0])
     text[0] = move_links(text[0], folder, folder)
 
@@ -94,7 +103,28 @@ def read_included(app: Sphinx, path: Path, page: str, text: list[str]) -> None:
     text[0] = move_links(text[0], Path(app.srcdir, path).parent, Path(app.srcdir, page).parent)
 
 
+def build_demo(app: Sphinx) -> None:
+    """Write the demo into the site; without npm or network the site has none."""
+    folder = Path(app.outdir, DEMO)
+    shutil.rmtree(folder, ignore_errors=True)
+    if app.builder.name != "html":
+        return
+    try:
+        write_demo(folder, BUNDLED_NAME)
+    except OSError as error:
+        logging.getLogger(__name__).info("The site has no demo: %s", error)
+
+
+def link_demo(app: Sphinx, page: str, text: list[str]) -> None:
+    """Put a link to the demo in place of its comment."""
+    if Path(app.outdir, DEMO).is_dir():
+        link = f'<a href="{DEMO}/index.html">Open the demo</a> (40 MB). Or build it:'
+        text[0] = text[0].replace("<!-- live demo -->", link)
+
+
 def setup(app: Sphinx) -> None:
     """Register the rewriting of pages."""
+    app.connect("builder-inited", build_demo)
+    app.connect("source-read", link_demo)
     app.connect("include-read", read_included)
     app.connect("source-read", read_page)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.demo.explorer import Explorer, read_collection
+from hf_elmo.demo.collection import Collection, read_collection
 from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.noise import misspell
 
@@ -112,8 +112,8 @@ class Drawing:
 
 
 def draw_house() -> Drawing:
-    """Draw who stands on whom: an arrow means "imports"."""
-    d = Drawing(760, 560, "The packages and rooms of spacy-elmo, and which stands on which")
+    """Draw the packages and their imports."""
+    d = Drawing(760, 560, "Packages of spacy-elmo and their imports")
     d.text(95, 28, "elmo-convert", "code small", "middle")
     d.text(380, 28, "python -m hf_elmo", "code small", "middle")
     d.text(665, 28, 'nlp.add_pipe("elmo")', "code small", "middle")
@@ -121,21 +121,21 @@ def draw_house() -> Drawing:
         d.arrow((x, 36), (x, 56))
     d.box(20, 58, 150, 260, "convert", kind="outer")
     for y, *lines in (
-        (92, "fetch, source", "get it; what is it?"),
-        (148, "formats", "one file a format"),
+        (92, "fetch, source", "files and formats"),
+        (148, "formats", "one for each format"),
         (204, "layout", "one common layout"),
-        (260, "verification", "same vectors?"),
+        (260, "verification", "compare vectors"),
     ):
         d.box(32, y, 126, 46, *lines)
     d.box(210, 58, 340, 482, "hf_elmo", kind="outer")
     for x, y, width, *lines in (
-        (224, 92, 312, "demo", "the page of neighbours, senses and mixes"),
+        (224, 92, 312, "demo", "page of neighbours, senses and mixes"),
         (224, 166, 150, "tasks", "the six task models"),
-        (386, 166, 150, "pretraining", "how a biLM is trained"),
+        (386, 166, 150, "pretraining", "training of a biLM"),
         (224, 240, 312, "language_model", "streams, losses, perplexity, scores"),
-        (224, 314, 312, "corpus", "many sentences in, vectors out; engines"),
-        (224, 388, 312, "modeling_elmo, modeling_heads", "the network, in the order of the data"),
-        (224, 462, 312, "lstm, lstm_loops, lstm_products", "the recurrence and its products"),
+        (224, 314, 312, "corpus", "vectors of corpora; engines"),
+        (224, 388, 312, "modeling_elmo, modeling_heads", "the network"),
+        (224, 462, 312, "lstm, lstm_loops, lstm_products", "time loops and matrix products"),
     ):
         d.box(x, y, width, 50, *lines)
     for start, x in ((142, 299), (142, 461), (216, 299), (216, 461)):
@@ -145,8 +145,8 @@ def draw_house() -> Drawing:
     d.box(590, 58, 150, 260, "spacy_elmo", kind="outer")
     for y, *lines in (
         (92, "component", "doc.tensor"),
-        (148, "listener", "a mix for each task"),
-        (204, "layer_cache", "layers, once"),
+        (148, "listener", "one mix per task"),
+        (204, "layer_cache", "cached layers"),
         (260, "similarity", "in context"),
     ):
         d.box(602, y, 126, 46, *lines)
@@ -159,20 +159,20 @@ def draw_house() -> Drawing:
 
 
 def draw_sentence() -> Drawing:
-    """Draw the way of a sentence through the network."""
+    """Draw the steps from a sentence to its vectors."""
     steps = (
         ("“The bank raised its rates .”", "", "words"),
         ("tokenization_elmo", "words → UTF-8 bytes → ids", "(batch, tokens, characters)"),
-        ("word_cache", "each distinct word once", "(words, characters)"),
+        ("word_cache", "encodes each distinct word once", "(words, characters)"),
         ("character encoder", "embedding, convolutions, highways, projection", "(words, P)"),
-        ("packed_sentences", "<S> and </S> around each; longest first, time by time", "(steps, P)"),
+        ("packed_sentences", "add <S> and </S>; pack by time step, longest first", "(steps, P)"),
         ("lstm →    lstm ←", "left to right and right to left, layer by layer", "(steps, P) each"),
-        ("lay out", "padding back, <S> and </S> away", "(batch, tokens, 2P) × 3 layers"),
+        ("unpacking", "restore padding, remove <S> and </S>", "(batch, tokens, 2P) × 3 layers"),
         ("scalar mix", "γ · Σ softmax(w)ⱼ · hⱼ", "(batch, tokens, 2P)"),
-        ("doc.tensor, out.elmo", "or a mix of a task's own", ""),
+        ("doc.tensor, out.elmo", "or the mix of a task", ""),
     )  # fmt: skip
     height = 62
-    d = Drawing(760, height * len(steps) + 14, "The way of a sentence through the network")
+    d = Drawing(760, height * len(steps) + 14, "From a sentence to vectors")
     for number, (name, what, shape) in enumerate(steps):
         y = 14 + height * number
         d.box(20, y, 480, 42, kind="room")
@@ -212,15 +212,21 @@ def draw_tasks() -> Drawing:
 
 def draw_banks() -> Drawing:
     """Draw the uses of "bank" in the plane, layer by layer, by the bundled model."""
-    found = Explorer.load(MODEL).map_senses("bank")
+    name = resolve_name(MODEL)
+    model, tokenizer = ElmoModel.from_pretrained(name).eval(), ElmoTokenizer.from_pretrained(name)
+    collection = Collection(model, tokenizer, read_collection())
+    found = collection.map_senses("bank")
+    maps = (collection.vectors[:, found.uses] - found.origins[:, None]) @ found.axes
+    rows = [collection.senses[collection.places[row][0]] for row in found.uses]
+    names = [sense.removeprefix("bank: ") for sense in rows]
     d = Drawing(760, 290, "Uses of “bank” in the plane, one map a layer, by sense: river and money")
-    senses = sorted(set(found["senses"]), reverse=True)
+    senses = sorted(set(names), reverse=True)
     kinds = {sense: f"c{number + 1}" for number, sense in enumerate(senses)}
-    for number, (title, points) in enumerate(zip(LAYERS, found["layers"], strict=True)):
+    for number, (title, points) in enumerate(zip(LAYERS, maps, strict=True)):
         left = 20 + 245 * number
         d.box(left, 40, 230, 230, kind="room")
         d.text(left + 4, 28, title, "code")
-        for (x, y), sense in zip(points, found["senses"], strict=True):
+        for (x, y), sense in zip(points, names, strict=True):
             d.dot(left + 115 + 103 * x, 155 - 103 * y, kinds[sense])
     for number, sense in enumerate(senses):
         d.dot(600 + 75 * number, 23, kinds[sense])

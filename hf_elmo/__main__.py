@@ -7,6 +7,7 @@ from transformers.utils import logging
 
 from .corpus.commands import embed
 from .demo.commands import add_commands as add_demo
+from .inference.info import info
 from .language_model.commands import evaluate, score, substitutes, vocab
 from .onnx.commands import export
 from .pretraining.commands import pretrain
@@ -20,7 +21,7 @@ def main() -> None:
     """ELMo: contextual word vectors from a character-based biLM."""
 
 
-for command in (embed, vocab, pretrain, evaluate, score, substitutes, export):
+for command in (embed, vocab, pretrain, evaluate, score, substitutes, export, info):
     app.command()(command)
 add_task_commands(app)
 add_demo(app)

@@ -11,6 +11,13 @@ import typer
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
+ADD_RESUME = "Add --resume to go on from the last checkpoint in the output folder, if it has one."
+AFTER_INTERRUPT = {  # how to go on, by command
+    "embed": "Run the same command again to go on: what is complete is in OUTPUT.partial.",
+    "pretrain": ADD_RESUME,
+    "train": ADD_RESUME,
+}
+
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command end with a message where the user can set it right."""
@@ -21,6 +28,10 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (till the process ends)
         try:
             command(*args, **kwargs)
+        except KeyboardInterrupt:
+            if command.__name__ in AFTER_INTERRUPT:
+                typer.echo(f"\nInterrupted. {AFTER_INTERRUPT[command.__name__]}", err=True)
+            raise
         except BrokenPipeError:
             raise  # of `... | head`, of which typer makes a quiet end
         except StrictDataclassError as error:  # a configuration; its cause is what a user can read

@@ -30,6 +30,7 @@ OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_fi
 NETWORK_SECONDS = 10  # to answer
 WEIGHTS = "model*.safetensors"  # one file, or shards
 PICKLED_WEIGHTS = "pytorch_model*.bin"
+HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 FLOATING = {"F64", "F32", "F16", "BF16"} | {
     str(dtype) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -183,6 +184,28 @@ class ElmoPreTrainedModel(PreTrainedModel):
             )
         return table
 
+    def activation_checkpointing_enable(  # type: ignore[override]  # the rest is passed through
+        self, activation_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Compute activations anew in the backward pass, as the base class does.
+
+        Raises:
+            ValueError: If `use_reentrant` is true: the gradient through `state` would be dropped.
+        """
+        options = {"use_reentrant": False, **(activation_checkpointing_kwargs or {})}
+        if options["use_reentrant"] is not False:
+            raise ValueError(
+                f"Expected use_reentrant=False, got {options['use_reentrant']!r}: reentrant "
+                "checkpointing drops the gradient that flows through the state."
+            )
+        if HAS_OLD_CHECKPOINTING:
+            super().gradient_checkpointing_enable(options)  # type: ignore[no-untyped-call]  # transformers' own
+        else:
+            super().activation_checkpointing_enable(options, **kwargs)
+
+    if HAS_OLD_CHECKPOINTING:
+        gradient_checkpointing_enable = activation_checkpointing_enable  # type: ignore[assignment]  # as above
+
     def post_init(self) -> None:
         """Draw the initial values, and freeze the biLM if that is wanted."""
         super().post_init()  # type: ignore[no-untyped-call]  # transformers' own
@@ -301,7 +324,9 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
     for name, weight in weights.items():
         if str(weight.dtype) not in FLOATING:
             raise ValueError(f"Expected floating-point weights, got {weight.dtype} in {name}.")
-        if not weight.is_meta and not torch.isfinite(weight).all():
+        if weight.is_meta or weight.sum().isfinite():  # the sum alone is several times faster
+            continue
+        if not weight.isfinite().all():
             raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
 
 

@@ -31,6 +31,7 @@ from .lstm_loops import (
     run_layer,
     run_with_gradients,
 )
+from .lstm_products import choose_product_dtype
 from .weight_marks import KeptResult, mark_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
@@ -172,6 +173,7 @@ def run_layers(
         tensor is not None and tensor.requires_grad for tensor in tensors
     )
     training = layers[0].training
+    output_dtype, dtype = dtype, choose_product_dtype(dtype, device)
     runs = [
         LayerRun(layer.config, list(batch_sizes), reverse, dtype, training)
         for layer, reverse in zip(layers, reverses, strict=True)
@@ -185,7 +187,7 @@ def run_layers(
             return run_layer(run, *arguments, layer.pack(dtype))
 
         results = run_directions(run_direction, runs, device)
-    return [(output, (h, c)) for output, h, c in results]
+    return [(output.to(output_dtype), (h, c)) for output, h, c in results]
 
 
 class ElmoLstmStack(nn.Module):

@@ -6,6 +6,7 @@ they are missing or wrong, `F.linear` computes instead.
 """
 
 import functools
+import platform
 
 import torch
 from torch import Tensor
@@ -27,6 +28,22 @@ def can_pack(dtype: torch.dtype, device: str) -> bool:
     except (AttributeError, RuntimeError):
         return False
     return bool((total == 32).all())
+
+
+@functools.cache
+def choose_product_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
+    """Return the dtype of products: float32 where a processor has none in a reduced dtype.
+
+    Without such instructions a CPU emulates bfloat16 and float16, several times slower than
+    float32. oneDNN's answer follows `ONEDNN_MAX_CPU_ISA`.
+    """
+    if device != "cpu" or dtype not in (torch.bfloat16, torch.float16):
+        return dtype
+    if dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+        if not is_x86 or torch.cpu._is_avx512_bf16_supported():
+            return dtype
+    return torch.float32
 
 
 def pack_weight(weight: Tensor) -> Tensor:

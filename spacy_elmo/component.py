@@ -1,5 +1,6 @@
 """The `elmo` component: vectors in context for the tokens of a doc."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
@@ -128,7 +129,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self.name = name
         self.set_tensor = set_tensor
         self.store_layers = store_layers
-        self.source = LayerSource(model, frozen=frozen)
+        self.source = LayerSource(model, nlp.vocab, frozen=frozen)
         self.mix = MixSettings.from_config(mix)
         model.attrs.update(
             segment=segment, max_length=max_length, max_batch_tokens=max_batch_tokens
@@ -168,6 +169,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         """
         self.source.finish_batch()
         docs = list(docs)
+        self.source.vocab = docs[0].vocab if docs else self.source.vocab
         segments = [find_doc_segments(self.model, doc) for doc in docs]
         ops, config = self.model.ops, get_shim(self.model).load().model.config
         keeps_layers = self.store_layers or bool(self.listener_map)
@@ -227,7 +229,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
 
         Args:
             get_examples: Not used: the biLM comes trained.
-            nlp: Not used.
+            nlp: The pipeline, of which later components learn the width of their listeners.
             cache: A `LayerCache`, for the layers while other components are trained; None = one in
                 memory.
 
@@ -241,6 +243,31 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         self.source.cache = cache
         self.model.initialize()
         self.predict([Doc(self.vocab, words=["x"], sent_starts=[True])])
+        if nlp is not None:
+            self._check_listeners(nlp)
+
+    def _check_listeners(self, nlp: Language) -> None:
+        """Warn if later components have a tok2vec and none reads this; complete their sizes."""
+        later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
+        models = {name: getattr(pipe, "model", None) for name, pipe in later}
+        own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
+        if own and not self.listeners:
+            warnings.warn(
+                f"No component reads {self.name!r}: {', '.join(own)} will be trained without ELMo. "
+                "To let one read it, replace its section [components.NAME.model.tok2vec] by the "
+                'line @architectures = "spacy_elmo.ElmoListener.v1".',
+                stacklevel=2,
+            )
+        width = get_shim(self.model).load().model.config.hidden_size
+        for name in self.listening_components:
+            residuals = (
+                x for x in cast(Any, models[name]).walk() if x.name.startswith("residual(")
+            )
+            for node in residuals:  # of an entity linker, which takes the width when it is built
+                for layer in node.walk():
+                    for dim in ("nI", "nO"):
+                        if layer.has_param("W") is None and layer.has_dim(dim) is None:
+                            layer.set_dim(dim, width)
 
     def update(
         self,

@@ -15,8 +15,9 @@ from .architecture import Array
 LAYERS_KEY: Any = ("._.", "elmo_layers", None, None)
 ROLES_KEY: Any = ("._.", "elmo_roles", None, None)
 VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # where doc.tensor is not ours to set
-# Says that `doc.tensor` is ours; its value is the width. It is an attribute of the doc's first
-# character: spaCy carries these along when docs are joined or copied in part, and drops the others.
+# Says that `doc.tensor` is ours; its value is `(tokens, width, characters)`. It belongs to the
+# doc's first character: spaCy carries these along when docs are joined or copied in part, and drops
+# the others.
 TENSOR_KEY: Any = ("._.", "elmo_tensor", 0, None)
 
 
@@ -89,11 +90,9 @@ def _is_same(one: Any, other: Any) -> bool:
 def put_vectors(doc: Doc, vectors: Array) -> None:
     """Make vectors the tensor of a doc, shape `(tokens, width)`."""
     doc.tensor = cast(Any, vectors)
-    doc.vector = doc.vector_norm = cast(Any, None)  # spaCy computes them when asked for,
-    if not len(doc) and not doc.vocab.vectors.size:  # but gives an empty doc no width
-        doc.vector = cast(Any, vectors.sum(axis=0))
+    doc.vector = doc.vector_norm = cast(Any, None)  # spaCy computes them when asked for
     doc.user_data.pop(VECTORS_KEY, None)
-    doc.user_data[TENSOR_KEY] = vectors.shape[1]
+    doc.user_data[TENSOR_KEY] = (*vectors.shape, len(doc.text))
 
 
 def get_layers(doc: Doc) -> Array:
@@ -142,10 +141,15 @@ def get_vectors(doc: Doc) -> Array:
 
 
 def _has_own_tensor(doc: Doc) -> bool:
-    width = doc.user_data.get(TENSOR_KEY)
-    if width is None:  # a part of a doc that began before it
-        width = next((doc.user_data[key] for key in doc.user_data if _is_mark(key)), None)
-    return width is not None and doc.tensor.ndim == 2 and doc.tensor.shape[1] == width
+    mark = doc.user_data.get(TENSOR_KEY)
+    if mark is None:  # a part of a doc that began before it
+        mark = next((doc.user_data[key] for key in doc.user_data if _is_mark(key)), None)
+    if mark is None or doc.tensor.ndim != 2:
+        return False
+    num_tokens, width, num_characters = mark
+    if len(doc.text) == num_characters:  # neither joined nor cut: spaCy keeps a row when it merges
+        _check_num_tokens(doc, num_tokens)
+    return bool(doc.tensor.shape[1] == width)
 
 
 def _is_mark(key: object) -> bool:

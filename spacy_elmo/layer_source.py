@@ -1,11 +1,13 @@
 """Where the listeners of a pipeline get ELMo's layers, whatever batch their docs are in."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from spacy.tokens import Doc
+from spacy.vocab import Vocab
 from thinc.api import Optimizer
 
 from .architecture import (
@@ -30,6 +32,7 @@ class LayerSource:
 
     Args:
         model: What `spacy_elmo.ElmoModel.v1` makes.
+        vocab: Of the docs that the component reads.
         frozen: Whether training leaves the biLM as it is.
 
     Attributes:
@@ -38,8 +41,9 @@ class LayerSource:
         cache: Layers of sentences that training asks for again and again, or None.
     """
 
-    def __init__(self, model: ThincModel, *, frozen: bool) -> None:
+    def __init__(self, model: ThincModel, vocab: Vocab, *, frozen: bool) -> None:
         self.model = model
+        self.vocab = vocab
         self.frozen = frozen
         self.listener_map: dict[str, list[ThincModel]] = {}
         self.clear()
@@ -54,7 +58,7 @@ class LayerSource:
         self._waiting_sgd: Optimizer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("model", "frozen", "listener_map")}
+        return {key: getattr(self, key) for key in ("model", "vocab", "frozen", "listener_map")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -104,6 +108,13 @@ class LayerSource:
             id(doc): (batch.find(doc) if batch else None) or self.held.take(doc) for doc in docs
         }
         lacking = [doc for doc in docs if found[id(doc)] is None]
+        if not is_train and any(doc.vocab is not self.vocab for doc in lacking):
+            warnings.warn(
+                "A component reads the 'elmo' component of another pipeline, which is not saved "
+                "with its own. Add 'elmo' to its pipeline too (source=...), or call "
+                "nlp.replace_listeners in the first pipeline before you take the component over.",
+                stacklevel=2,
+            )
         for doc, layers in zip(lacking, self._compute_layers(lacking), strict=True):
             found[id(doc)] = layers
             self.held.hold(doc, layers.segments, layers.layers, len(self.listeners) - 1)

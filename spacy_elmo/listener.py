@@ -12,15 +12,19 @@ from .architecture import ThincModel
 from .layer_source import SourceLink
 from .learned_mix import LayerNorm, make_mix
 
+LISTENER = "spacy_elmo.ElmoListener.v1"
 LISTENER_NAME = "elmo-listener"
 MIX_NAME = "elmo-mix"
+# Sections in which a listener was replaced, and what by: from `replace_listener_config` to
+# `replace_listener`, which spaCy calls after it has put that in its place.
+_REPLACED: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
 ANY_UPSTREAM = "*"
 # Adam moves a number by about its learning rate in each step, however steep its gradient is. At
 # spaCy's 0.001 a mix would stay where it began, so it learns this many times faster.
 LEARN_RATE_SCALE = 10.0
 
 
-@registry.architectures("spacy_elmo.ElmoListener.v1")
+@registry.architectures(LISTENER)
 def make_elmo_listener(
     upstream: str = ANY_UPSTREAM,
     width: int | None = None,
@@ -105,6 +109,12 @@ def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> Th
         listener: The listener.
         elmo: The component that it listens to.
     """
+    for tok2vec, key, config in _REPLACED:
+        if not any(value is config for value in tok2vec.values()):  # the path was that of tok2vec
+            content = dict(config)
+            config.clear()
+            config.update({**tok2vec, key: content})
+    _REPLACED.clear()
     mix: ThincModel = listener.copy()
     mix.name = MIX_NAME
     mix.layers.append(bilm)
@@ -123,15 +133,15 @@ def replace_listener_config(
         tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`
             with listeners inside: the first one that is not replaced yet counts.
     """
-    listener = tok2vec_config
-    for key in ("elmo", "elmo_output"):
-        section = tok2vec_config.get(key)
-        if section and section["@architectures"] == "spacy_elmo.ElmoListener.v1":
-            listener = section
-            break
+    sections = {key: tok2vec_config.get(key) for key in ("elmo", "elmo_output")}
+    place = next((key for key, x in sections.items() if x and x["@architectures"] == LISTENER), "")
+    listener = tok2vec_config[place] if place else tok2vec_config
     settings = {
         key: value
         for key, value in listener.items()
         if key not in ("@architectures", "upstream", "width")
     }
-    return {"@architectures": "spacy_elmo.ElmoMix.v1", **settings, "model": dict(bilm_config)}
+    mix = {"@architectures": "spacy_elmo.ElmoMix.v1", **settings, "model": dict(bilm_config)}
+    if place:
+        _REPLACED.append((tok2vec_config, place, mix))
+    return mix

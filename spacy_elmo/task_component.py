@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # as in shim.py
     from hf_elmo.tasks.registry import TaskModel
     from hf_elmo.tasks.task_inputs import Compute, WordInputs
 
-PAIRED = ("entailment", "squad")  # tasks of two texts, which a pipeline of single docs cannot do
+# Tasks of two texts, which a pipeline of single docs cannot do, and the methods that do them.
+PAIRED = {"entailment": "entail", "squad": "answer"}
 # Settings that change the output of a biLM, other than its weights and their shapes.
 BILM_FIELDS = (
     "max_characters_per_token",
@@ -149,7 +150,11 @@ class ElmoTask:
         """Read examples, predict them, write the results."""
         task = self.load().task
         if task.name in PAIRED:
-            return
+            raise ValueError(
+                f"Expected a task of single texts, got {task.name!r}, which reads two. Take docs "
+                "from nlp.make_doc(text), and call the component's method "
+                f"{PAIRED[task.name]}(pairs)."
+            )
         annotator = ANNOTATORS[task.name]
         placed = [
             annotator.read(doc, find_segments(doc, "auto", None), self.predicate_pos)

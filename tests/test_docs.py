@@ -231,8 +231,3 @@ def test_figures_that_are_not_computed_are_those_of_their_script(name: str) -> N
 def test_figures_have_a_dark_look(path: Path) -> None:
     styles = [e.text for e in ElementTree.parse(path).iter() if e.tag.endswith("}style")]
     assert "prefers-color-scheme: dark" in "".join(styles)
-
-
-def test_the_gradio_demo_can_be_compiled() -> None:
-    path = ROOT / "examples" / "demo" / "app.py"
-    compile(path.read_text(encoding="utf-8"), str(path), "exec")

@@ -1,8 +1,11 @@
 """The house stands as designed: who imports whom, how long things are, what importing changes."""
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +39,30 @@ ROOMS = (
     "tasks",
     "demo",
 )
+# Summary lines and help texts order an act or name a thing: they never begin so.
+BANNED_OPENER = re.compile(r"\s*(What|Who|How|Which|Where|From|Of)\b")
+# Riddling turns and archaic words, each with a plainer one: "exists", "is", "continues", "prints".
+BANNED_TURN = re.compile(
+    r"\b(of which|by which|that is no|is none|lest|anew|told|tells?|met|begun|go(es)? on|going on"
+    r"|stands?|stood|lies|lays? out|laid out|puts? right|for the while|those that|what is)\b"
+)
+# Folders and pages that are written so; the others follow, folder by folder.
+PLAIN = (
+    "convert",
+    "hf_elmo/corpus",
+    "hf_elmo/inference",
+    "hf_elmo/language_model",
+    "hf_elmo/pretraining",
+    "hf_elmo/text",
+)
+TEXTS = sorted(
+    path
+    for folder in (*PLAIN, "docs", "examples", "hf_elmo/bundled")
+    for suffix in ("py", "md")
+    for path in (ROOT / folder).rglob(f"*.{suffix}")
+    if (suffix == "md" or folder in PLAIN) and path.name not in ("performance.md", "demo.md")
+) + [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+
 # Heavy optional packages: where they may be imported, and then only inside functions.
 OPTIONAL = {
     "h5py": ("hf_elmo/corpus/", "convert/"),
@@ -161,6 +188,35 @@ def test_every_module_has_its_tests(path: Path) -> None:
         return  # public names only
     stem = {"__init__": path.parent.name, "__main__": "commands"}.get(path.stem, path.stem)
     assert (ROOT / "tests" / path.relative_to(ROOT)).with_name(f"test_{stem}.py").is_file()
+
+
+def find_texts(path: Path) -> Iterator[str]:
+    """Yield what a file says: its strings and comments, or its prose without code."""
+    source = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield re.sub(r"^```.*?^```|`[^`\n]*`", "", source, flags=re.DOTALL | re.MULTILINE)
+        return
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    yield from (token.string for token in tokens if token.type == tokenize.COMMENT)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def find_summaries(path: Path) -> Iterator[str]:
+    """Yield the docstrings of a module and the help texts of its command."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield ast.get_docstring(node) or ""
+        if isinstance(node, ast.keyword) and node.arg == "help":
+            yield ast.unparse(node.value).lstrip("f").strip("'\"")
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_texts_are_in_plain_english(path: Path) -> None:
+    assert [turn[0] for text in find_texts(path) for turn in BANNED_TURN.finditer(text)] == []
+    summaries = find_summaries(path) if path.suffix == ".py" else ()
+    assert [summary for summary in summaries if BANNED_OPENER.match(summary)] == []
 
 
 # What a process has before and after an import. The packages that ours stand on are imported first:

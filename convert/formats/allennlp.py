@@ -1,4 +1,4 @@
-"""AllenNLP's archives of trained tasks, and weights of its `Elmo` module, both ways."""
+"""Format: AllenNLP's archives of task models, and weights of its `Elmo` module."""
 
 import json
 import re
@@ -28,29 +28,29 @@ from convert.layout import (
     configured_mix,
 )
 
-# An archive's weights, and the best of a folder in which a task was trained.
+# Weights in an archive, and best weights in a training folder.
 WEIGHTS = ("weights.th", "best.th")
 SUFFIXES = (".th", ".pt", ".pth")
 CONFIG, OPTIONS = "config.json", "options.json"
-# The published models' options, which are not in the archives, are those we guess.
+# Archives of published models lack these options; for them our guess is right.
 PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
 NAMES = torch_weights.TensorNames(
     characters="_token_embedder._char_embedding_weights",
-    character_arrangement=PLAIN,  # it has our row for "no token"
+    character_arrangement=PLAIN,  # includes the padding row
     convolution="_token_embedder.char_conv_{}",
     highway="_token_embedder._highways._layers.{}",
     projection="_token_embedder._projection",
     lstm="_elmo_lstm.{}_layer_{}",
 )
 BILM_NAME = r"_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_"
-BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, where the mixes lie beside it: `scalar_mix_0.gamma`
-# Of the other ELMo of AllenNLP (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
+BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, next to mixes such as `scalar_mix_0.gamma`
+# Scope of AllenNLP's other ELMo (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
 OTHER_BILM_SCOPE = "_contextualizer."
 
 
 def recognises(path: Path) -> bool:
-    """Recognise an unpacked archive by its weights, weights by the ending of their name."""
+    """Recognise an unpacked archive by its weights, and weights by their suffix."""
     if path.is_dir():
         return any((path / name).is_file() for name in WEIGHTS)
     return path.is_file() and path.suffix in SUFFIXES
@@ -61,7 +61,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open the biLM of a task's model, with the scalar mixes that the task learned.
+    """Open the biLM of a task model, with the learned scalar mixes.
 
     Raises:
         ConversionError: If a file is missing or broken, or the model has no ELMo.
@@ -100,12 +100,12 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     name = task.get("type") if isinstance(task, dict) else task
     mixes = dict(_read_mixes(every, scope, str(name or "elmo"), embedder["do_layer_norm"] is True))
     others = len(every) - len(tensors) - sum(len(mix.weights) + 1 for mix in mixes.values())
-    left_out = (f"{path.name}: {others} tensors of the task, not of its ELMo",) if others else ()
+    left_out = (f"{path.name}: {others} tensors of the task's own layers",) if others else ()
     yield replace(add_mixes(checkpoint, mixes), left_out=left_out)
 
 
 def _find_scope(path: Path, names: Iterable[str]) -> str:
-    """Find what stands before the names of a biLM's tensors."""
+    """Find the prefix of the names of the biLM's tensors."""
     scopes = [
         name.removesuffix(NAMES.characters) for name in names if name.endswith(NAMES.characters)
     ]
@@ -115,15 +115,15 @@ def _find_scope(path: Path, names: Iterable[str]) -> str:
         raise ConversionError(f"{path}: expected one ELMo, found several: {', '.join(scopes)}.")
     if any(OTHER_BILM_SCOPE in name for name in names):
         raise ConversionError(
-            f"{path}: expected an ELMo of LSTMs, found the biLM of Peters et al. (2018b), of "
-            "Transformers or gated CNNs: another architecture, which is not supported."
+            f"{path}: expected an ELMo with LSTMs, found a biLM of Transformers or gated CNNs "
+            "(Peters et al. 2018b). This architecture is not supported."
         )
     found = ", ".join(list(names)[:10]) or "none"
-    raise ConversionError(f"{path}: expected an ELMo, ...{NAMES.characters}; there are: {found}.")
+    raise ConversionError(f"{path}: expected a tensor ...{NAMES.characters}, found: {found}.")
 
 
 def _find_embedder(settings: dict[str, Any]) -> dict[str, Any]:
-    """Find the settings of the ELMo in those of a task; what they lack is None."""
+    """Find ELMo's settings in the settings of a task; missing settings are None."""
     nodes: list[Any] = [settings]
     while nodes:
         node = nodes.pop()
@@ -137,7 +137,7 @@ def _find_embedder(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_options(weights: Path) -> Path | None:
-    """Find the options beside the weights, by their name or where AllenNLP archives them."""
+    """Find the options next to the weights, or in AllenNLP's archive folder."""
     places = [weights.with_name(f"{weights.stem}_{OPTIONS}"), weights.with_name(OPTIONS)]
     places += sorted(weights.parent.glob("fta/*options_file"))
     return next((place for place in places if place.is_file()), None)
@@ -146,7 +146,7 @@ def _find_options(weights: Path) -> Path | None:
 def _read_mixes(
     every: Mapping[str, LazyTensor], scope: str, task: str, layer_norm: bool
 ) -> Iterator[tuple[str, Mix]]:
-    """Read the scalar mixes, which lie beside the biLM."""
+    """Read the scalar mixes next to the biLM."""
     scope = scope.removesuffix(BILM_SCOPE)
     for name, gamma in every.items():
         match = re.fullmatch(rf"{re.escape(scope)}(scalar_mix\w*)\.gamma", name)
@@ -154,7 +154,9 @@ def _read_mixes(
             weights = list_numbered(f"{scope}{match[1]}.scalar_parameters.{{}}", every)
             numbers = [tensor.read() for tensor in (gamma, *weights)]
             if any(array.shape != (1,) for array in numbers):
-                raise ConversionError(f"{gamma.source}: expected single numbers in this mix.")
+                raise ConversionError(
+                    f"{gamma.source}: expected a single value per parameter of the mix."
+                )
             factor, *values = (float(array[0]) for array in numbers)
             yield f"{task}.{match[1]}", Mix(tuple(values), factor, layer_norm)
 
@@ -163,20 +165,20 @@ def _read_mixes(
 
 
 def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that AllenNLP's `Elmo` can be this biLM.
+    """Check that AllenNLP's `Elmo` supports this biLM.
 
     Raises:
-        ConversionError: If it can't, naming all that it lacks.
+        ConversionError: If it does not; the message lists all reasons.
     """
     if target.suffix != SUFFIXES[0]:
         raise ConversionError(f"{target.name}: expected a file name that ends in {SUFFIXES[0]}.")
     if dtype != "float32":
-        raise ConversionError(f"AllenNLP's weights are float32 numbers, not {dtype}.")
+        raise ConversionError(f"Expected --dtype float32 for AllenNLP's format, got {dtype}.")
     config = checkpoint.config
     bilm_options.make_options(config)
     needs = {
         "characters": config.char_embedding_size > 0,
-        f"{bilm_options.DEFAULT_MAX_CHARACTERS} characters a word": (
+        f"{bilm_options.DEFAULT_MAX_CHARACTERS} characters per word": (
             config.max_characters_per_token == bilm_options.DEFAULT_MAX_CHARACTERS
         ),
         "both directions": config.bidirectional,
@@ -187,13 +189,15 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     }
     missing = [name for name, is_there in needs.items() if not is_there]
     if missing:
-        raise ConversionError(f"AllenNLP's Elmo needs what this biLM lacks: {', '.join(missing)}.")
+        raise ConversionError(
+            f"AllenNLP's Elmo does not support this biLM. Expected: {', '.join(missing)}."
+        )
     if "softmax.weight" in checkpoint.tensors:
-        warnings.warn("AllenNLP's Elmo has no softmax: it is left out.", stacklevel=2)
+        warnings.warn("AllenNLP's Elmo has no softmax: the softmax is omitted.", stacklevel=2)
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    """Write a state dict of AllenNLP's `Elmo`, and its options beside it."""
+    """Write a state dict of AllenNLP's `Elmo`, and its options next to it."""
     config = checkpoint.config
     text = json.dumps(bilm_options.make_options(config), indent=2) + "\n"
     path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
@@ -202,9 +206,9 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()
         if (
             stored.arrangement is torch_weights.GATES and array.ndim == 1
-        ):  # AllenNLP's bias has it in
+        ):  # AllenNLP stores the forget bias
             array = array.copy()
-            array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # it is in there
+            array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # in the bias
         first, last = stored.rows or (0, stored.variable_shape[0])
         whole = weights.setdefault(name, torch.empty(stored.variable_shape))
         whole[first:last] = torch.from_numpy(
@@ -217,14 +221,14 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
             weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor([weight])
     try:
         torch.save(weights, path)
-    except RuntimeError as error:  # torch.save, where the disk is full
+    except RuntimeError as error:  # torch.save if the disk is full
         reason = str(error).partition("\n")[0]
         raise OSError(f"Expected to write {path}, got: {reason}. Is the disk full?") from error
 
 
 FORMAT = Format(
     name="allennlp",
-    description="AllenNLP's model.tar.gz or weights.th, of a task with ELMo or of Elmo alone",
+    description="AllenNLP's model.tar.gz or weights.th, of a task model or of Elmo",
     recognises=recognises,
     companions=("options",),
     open=open_checkpoint,

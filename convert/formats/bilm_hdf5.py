@@ -1,11 +1,11 @@
-"""HDF5 files of bilm-tf and AllenNLP with their options, softmax and vocabulary, both ways."""
+"""Format: HDF5 files of bilm-tf and AllenNLP, with options, softmax and vocabulary."""
 
 import json
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from math import prod
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -24,15 +24,21 @@ from convert.layout import (
 from hf_elmo.language_model.vocabulary import write_words
 
 SUFFIXES = (".hdf5", ".h5")
-# What h5py raises for a broken file, depending on where it is broken.
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+# Errors of h5py for broken files.
 HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
 MAX_VARIABLES = 10_000
+MAX_DEPTH = 20  # of groups in groups; a biLM has 6
+MAX_CHUNK = 1 << 28  # bytes: a chunk is in memory as a whole, however few rows of it are read
 MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 
 def recognises(path: Path) -> bool:
     """Recognise an HDF5 file by its signature, a broken one by its name."""
-    return path.is_file() and (path.suffix.lower() in SUFFIXES or h5py.is_hdf5(path))
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:  # `h5py.is_hdf5` would find the signature of a file in a tar
+        return path.suffix.lower() in SUFFIXES or file.read(len(SIGNATURE)) == SIGNATURE
 
 
 # --- Variables of a file ---
@@ -43,74 +49,87 @@ def open_variables(path: Path) -> Iterator[dict[str, LazyTensor]]:
     """Open the variables of an HDF5 file by their standard names.
 
     Raises:
-        ConversionError: If the file is no whole HDF5 file, or points to other files.
+        ConversionError: If the HDF5 file is incomplete, or refers to other files.
     """
     if path.is_dir():
         raise ConversionError(f"{path}: expected an HDF5 file, got a folder.")
     if not h5py.is_hdf5(path):
         with path.open("rb") as file:
             start = file.read(8)
-        raise ConversionError(f"{path}: expected an HDF5 file, got one that begins with {start!r}.")
+        raise ConversionError(
+            f"{path}: expected an HDF5 file, got a file that starts with {start!r}."
+        )
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise ConversionError(f"{path}: expected a whole HDF5 file, got: {error}.") from error
+        raise ConversionError(f"{path}: expected a complete HDF5 file, got: {error}.") from error
     with file:
         try:
             variables = _list_variables(path, file)
         except ConversionError:
             raise
         except HDF5_ERRORS as error:
-            raise ConversionError(f"{path}: expected a whole HDF5 file, got: {error}.") from error
+            raise ConversionError(
+                f"{path}: expected a complete HDF5 file, got: {error}."
+            ) from error
         yield variables
 
 
 def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
-    links: list[tuple[str, Any]] = []
-
-    def note(name: str, link: Any) -> bool | None:
-        links.append((name, link))
-        return True if len(links) > MAX_VARIABLES else None  # anything but None ends the visit
-
-    file.visititems_links(note)
-    if len(links) > MAX_VARIABLES:
-        raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
+    """List the datasets; `visititems` takes minutes for groups that are nested deeply."""
     variables: dict[str, LazyTensor] = {}
-    for name, link in links:
-        if not isinstance(link, h5py.HardLink):
-            raise ConversionError(
-                f"{path}: {name} is a link to another place or file; expected the numbers here."
-            )
-        item = file[name]
-        if isinstance(item, h5py.Dataset):
-            variable = _variable(path, name, item)
-            if bilm_variables.standard_name(name) in variables:
-                raise ConversionError(f"{path}: {name} is there twice, under two names.")
-            variables[bilm_variables.standard_name(name)] = variable
+    groups, num_names = [("", file)], 0
+    for prefix, group in groups:  # which grows meanwhile
+        num_names += len(group)
+        if num_names > MAX_VARIABLES:
+            raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
+        if prefix.count("/") > MAX_DEPTH:
+            raise ConversionError(f"{path}: expected at most {MAX_DEPTH} groups in one another.")
+        for key in group:
+            name = prefix + key
+            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                raise ConversionError(
+                    f"{path}: {name} is a link to another place or file; expected the numbers here."
+                )
+            item = group[key]
+            if isinstance(item, h5py.Group):
+                groups.append((f"{name}/", item))
+            elif isinstance(item, h5py.Dataset):
+                variable = _variable(path, name, item)
+                if bilm_variables.standard_name(name) in variables:
+                    raise ConversionError(f"{path}: {name} is there twice, under two names.")
+                variables[bilm_variables.standard_name(name)] = variable
     return variables
 
 
 def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
-    """Check, before anything is read, that a dataset holds its numbers and nothing else."""
+    """Check a dataset before its values are read."""
     source = f"{path.name}: {name}"
     if dataset.dtype.kind != "f":
-        raise ConversionError(f"{source}: expected floating-point numbers, got {dataset.dtype}.")
+        raise ConversionError(f"{source}: expected floating-point values, got {dataset.dtype}.")
     if not dataset.shape:
-        raise ConversionError(f"{source}: expected one axis or more, got {dataset.shape}.")
+        raise ConversionError(f"{source}: expected at least one axis, got {dataset.shape}.")
     if dataset.is_virtual or dataset.external:
-        raise ConversionError(f"{source}: expected the numbers in this file, got a link to others.")
+        raise ConversionError(
+            f"{source}: expected the values in this file, got a link to other files."
+        )
+    chunk = prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    if chunk > MAX_CHUNK:
+        raise ConversionError(
+            f"{source}: expected chunks of at most {MAX_CHUNK} bytes, got {chunk}. Copy the file "
+            "with other chunks (h5repack)."
+        )
     stored, size = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
     if size > stored * (MAX_COMPRESSION if dataset.chunks else 1):
         raise ConversionError(
-            f"{source}: expected {size} bytes for shape {list(dataset.shape)}, "
-            f"the file has {stored}."
+            f"{source}: expected {size} bytes for shape {list(dataset.shape)}, got {stored}."
         )
 
     def read_rows(start: int, stop: int) -> FloatArray:
         try:
             rows = dataset[start:stop]
         except HDF5_ERRORS as error:
-            raise ConversionError(f"{source}: cannot be read: {error}.") from error
+            raise ConversionError(f"{source}: could not be read: {error}.") from error
         return np.asarray(rows, dtype=np.float32)
 
     return LazyTensor(source, dataset.shape, read_rows)
@@ -131,7 +150,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     if options_path is None:
         places = " or ".join(str(place) for place in _places(weights, "options.json"))
         raise ConversionError(
-            f"{weights}: expected its options in {places}, found none. Name them with --options."
+            f"{weights}: expected its options in {places}, found none. Pass them with --options."
         )
     options, files = bilm_options.read_options(options_path), [weights, options_path]
     with ExitStack() as stack:
@@ -148,8 +167,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         vocabulary = sources.vocabulary or _find(weights, "vocab.txt")
         if sources.softmax is not None and vocabulary is None:
             raise ConversionError(
-                f"{sources.softmax}: expected the softmax's vocabulary beside {weights}, found "
-                "none. Name it with --vocabulary."
+                f"{sources.softmax}: expected the softmax's vocabulary next to {weights}, found "
+                "none. Pass it with --vocabulary."
             )
         yield bilm_variables.gather_checkpoint(
             options, variables, files=tuple(files), vocabulary=vocabulary
@@ -157,10 +176,10 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _places(weights: Path, name: str) -> tuple[Path, Path]:
-    """Name where a file that goes with weights may be.
+    """List the possible paths of a file that belongs to the weights, such as options.json.
 
-    The first is AllenAI's custom, `x_weights.hdf5` with `x_options.json`, in which they are also
-    written; the second is the plain name.
+    The first follows AllenAI: `x_weights.hdf5` with `x_options.json`. It is also used for writing.
+    The second is the plain name.
     """
     stem = weights.stem
     prefix = stem.removesuffix("weights") if stem.endswith("weights") else f"{stem}_"
@@ -174,11 +193,11 @@ def _find(weights: Path, name: str) -> Path | None:
 def _replace_encoder(
     variables: dict[str, LazyTensor], table: dict[str, LazyTensor], path: Path
 ) -> dict[str, LazyTensor]:
-    """Put the word vectors of `dump_token_embeddings` in place of what computes them."""
+    """Replace the character encoder by the word vectors of `dump_token_embeddings`."""
     if list(table) != ["embedding"]:
         raise ConversionError(
-            f"{path}: expected one variable, embedding, as bilm-tf's dump_token_embeddings writes "
-            f"it; found {', '.join(list(table)[:10]) or 'none'}."
+            f"{path}: expected one variable, embedding, of bilm-tf's dump_token_embeddings; "
+            f"found {', '.join(list(table)[:10]) or 'none'}."
         )
     return table | {name: variables[name] for name in variables if name.startswith("RNN_")}
 
@@ -193,7 +212,7 @@ def _add_softmax(
         )
     twice = [name for name in softmax if name in variables]
     if twice:
-        raise ConversionError(f"{path}: expected no {twice[0]}, as the weights hold one already.")
+        raise ConversionError(f"{path}: expected no {twice[0]}, because the weights contain one.")
     return variables | softmax
 
 
@@ -201,30 +220,34 @@ def _add_softmax(
 
 
 def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that bilm-tf has such a biLM, and that the target can be its file.
+    """Check that bilm-tf's format supports a biLM and the target.
 
     Raises:
-        ConversionError: If not.
+        ConversionError: If it does not.
     """
     if target.suffix.lower() not in SUFFIXES or target.is_dir():
-        raise ConversionError(f"{target}: expected the name of a file that ends in .hdf5.")
+        raise ConversionError(f"{target}: expected a file name that ends in .hdf5.")
     if dtype != "float32":
-        raise ConversionError(f"bilm-tf's format has float32 numbers, got --dtype {dtype}.")
+        raise ConversionError(f"Expected --dtype float32 for bilm-tf's format, got {dtype}.")
     bilm_options.make_options(checkpoint.config)
     if checkpoint.config.word_vocab_size and checkpoint.words is None:
-        raise ConversionError("bilm-tf's format needs the words of the word table, got none.")
+        raise ConversionError(
+            "Expected the words of the word table for bilm-tf's format, got none."
+        )
     if checkpoint.words and checkpoint.target_words not in (None, checkpoint.words):
         raise ConversionError(
-            "bilm-tf's format has one vocabulary, got two: the softmax predicts other words than "
-            "those of the word table."
+            "Expected one vocabulary for bilm-tf's format, got two: the softmax and the word table "
+            "have different words."
         )
     config = checkpoint.config
     if config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
-        warnings.warn("bilm-tf's format has no mix of layers: it is left out.", stacklevel=2)
+        warnings.warn(
+            "bilm-tf's format cannot store a mix of layers: the mix is omitted.", stacklevel=2
+        )
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    """Write weights in HDF5; beside them options, and softmax and vocabulary if there are any."""
+    """Write weights in HDF5, and next to them options, softmax and vocabulary."""
     options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
     _places(path, "options.json")[0].write_text(text, encoding="utf-8")
@@ -241,7 +264,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
 
 
 def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Checkpoint) -> None:
-    # Through Python's file: on a full disk HDF5's own file access ends the process.
+    # Use a Python file: HDF5's own file access ends the process if the disk is full.
     with path.open("xb+") as raw, h5py.File(raw, "w") as file:
         for stored in expected:
             tensor, first = checkpoint.tensors[stored.name], stored.rows[0] if stored.rows else 0

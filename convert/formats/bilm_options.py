@@ -1,4 +1,4 @@
-"""bilm-tf's options.json, which AllenNLP reads too: to an `ElmoConfig` and back."""
+"""Convert bilm-tf's options.json (also used by AllenNLP) to `ElmoConfig` and back."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from convert.layout import ConversionError
 from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 
-# Of all published models.
+# Values of all published models.
 DEFAULT_MAX_CHARACTERS = ElmoConfig.max_characters_per_token
 DEFAULT_ACTIVATION = "relu"
 DEFAULT_CLIP = 3
@@ -27,7 +27,7 @@ def read_options(path: Path) -> dict[str, Any]:
     """
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # of JSON and of UTF-8
+    except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
         raise ConversionError(
             f"{path}: expected bilm-tf's options as JSON, got {error}."
         ) from error
@@ -37,7 +37,7 @@ def read_options(path: Path) -> dict[str, Any]:
 
 
 def _option(options: Mapping[str, Any], name: str) -> Any:
-    """Look up an option by its dotted name; None where it or its section is missing."""
+    """Look up an option by its dotted name; None = the option or its section is missing."""
     value: Any = options
     for key in name.split("."):
         if value is None:
@@ -62,7 +62,7 @@ def _count(options: Mapping[str, Any], name: str, default: int | None = None) ->
         return default
     minimum = 1 if default is None else min(1, default)
     if type(value) is not int or value < minimum:
-        raise _wrong_option(name, f"a whole number of at least {minimum}", value)
+        raise _wrong_option(name, f"an integer of at least {minimum}", value)
     return value
 
 
@@ -77,7 +77,7 @@ def _flag(options: Mapping[str, Any], name: str, default: bool) -> bool:
 
 def _clip(options: Mapping[str, Any], name: str) -> float | None:
     value = _option(options, name)
-    if value is None or value == 0:  # bilm-tf takes 0 for none
+    if value is None or value == 0:  # 0 means no clip in bilm-tf
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise _wrong_option(name, "a number above 0, or null", value)
@@ -95,11 +95,11 @@ def _filters(options: Mapping[str, Any]) -> list[list[int]]:
 
 
 def make_config(options: Mapping[str, Any], **others: Any) -> ElmoConfig:
-    """Describe the biLM that bilm-tf would build from its options.
+    """Make the configuration of the biLM that bilm-tf builds from its options.
 
     Args:
         options: The content of options.json.
-        others: Values of `ElmoConfig` that the options do not hold, or not reliably.
+        others: Values of `ElmoConfig` that the options lack or that are unreliable there.
 
     Raises:
         ConversionError: If an option is missing, of the wrong type or out of range.
@@ -159,9 +159,9 @@ def guess_options(
     filters: Iterable[tuple[int, int]] = (),
     num_highways: int = 0,
 ) -> dict[str, Any]:
-    """Make the options of a biLM of which only the weights, and so the sizes, are there.
+    """Make options from the sizes of the weights.
 
-    The rest, which no weight tells, is as in all published models.
+    All other options are those of the published models.
     """
     lstm = {
         "projection_dim": projection_size,
@@ -184,24 +184,24 @@ def guess_options(
 
 
 def warn_of_guess(source: Path) -> None:
-    """Say what was guessed."""
+    """Warn about guessed options."""
     warnings.warn(
-        f"{source}: found no options of it; took {DEFAULT_ACTIVATION}, clips of {DEFAULT_CLIP}, "
-        f"skip connections and {DEFAULT_MAX_CHARACTERS} characters a word, as of all published "
-        "models. Name others with --options.",
+        f"{source}: found no options. Using those of all published models: {DEFAULT_ACTIVATION}, "
+        f"clips of {DEFAULT_CLIP}, skip connections and {DEFAULT_MAX_CHARACTERS} characters per "
+        "word. Pass other options with --options.",
         stacklevel=2,
     )
 
 
 def make_options(config: ElmoConfig) -> dict[str, Any]:
-    """Return the options with which bilm-tf and AllenNLP build this biLM.
+    """Make the options with which bilm-tf and AllenNLP build this biLM.
 
     Raises:
-        ConversionError: If bilm-tf has no such biLM, naming all that it lacks.
+        ConversionError: If bilm-tf does not support the biLM; the message lists all reasons.
     """
     lacks = list(_missing_features(config))
     if lacks:
-        raise ConversionError(f"bilm-tf's format cannot hold this model: {'; '.join(lacks)}.")
+        raise ConversionError(f"bilm-tf's format does not support this model: {'; '.join(lacks)}.")
     lstm: dict[str, Any] = {
         "use_skip_connections": config.use_residual,
         "projection_dim": config.projection_size,
@@ -228,7 +228,7 @@ def make_options(config: ElmoConfig) -> dict[str, Any]:
 
 
 def _missing_features(config: ElmoConfig) -> Iterator[str]:
-    """Name what a biLM has that no options of bilm-tf can ask for."""
+    """List the features of a biLM that bilm-tf does not support."""
     special = ElmoConfig()
     names = (
         "sentence_start_char_id",
@@ -243,14 +243,14 @@ def _missing_features(config: ElmoConfig) -> Iterator[str]:
     ):
         yield "its characters are not bytes"
     if config.char_embedding_size and config.word_embedding_size:
-        yield "it has a word lexicon beside the characters"
+        yield "it reads both characters and a word lexicon"
     width = config.num_filters + config.word_embedding_size
     if config.use_token_projection != (width != config.projection_size):
-        yield f"it projects token vectors that are {width} wide, as the projection is, already"
+        yield f"its token projection has equal input and output width, {width}"
     if config.use_token_projection and not config.char_embedding_size:
-        yield "it projects vectors of a word lexicon"
+        yield "it has a projection after the word lexicon"
     if config.use_cell_projection != (config.projection_size < config.cell_size):
         yield (
-            f"it projects cells of width {config.cell_size} "
-            f"to {config.projection_size}, which is not less"
+            f"it projects cells of size {config.cell_size} "
+            f"to {config.projection_size}, which is not smaller"
         )

@@ -1,4 +1,4 @@
-"""bilm-tf's variables, whatever the file: their names, shapes and order of gates."""
+"""bilm-tf's variables in all file formats: names, shapes and order of gates."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 from hf_elmo.language_model.vocabulary import SENTENCE_END, SENTENCE_START, SPECIAL_WORDS
 
-# A cell is named by whether it is alone in its direction and its direction alone in the model:
-# RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, RNN_0/RNN/LSTMCell/W_0, rnn/LSTMCell/kernel; in
-# TensorFlow's checkpoints RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel, in its modules
-# RNN_0/RNN/MultiRNNCell/Cell0/rnn/lstm_cell/kernel. The first, the only one that bilm-tf and
-# AllenNLP read, is the standard name here.
+# The variable's name depends on the number of layers and directions:
+# RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, RNN_0/RNN/LSTMCell/W_0, rnn/LSTMCell/kernel.
+# In TensorFlow's checkpoints it is RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel, in its modules
+# RNN_0/RNN/MultiRNNCell/Cell0/rnn/lstm_cell/kernel. The first is the standard name here, because
+# bilm-tf and AllenNLP read only this one.
 CELL_NAME = re.compile(
     r"(?:RNN_(?P<direction>[01])/)?(?:RNN|rnn)/"
     r"(?:(?:MultiRNNCell/Cell|multi_rnn_cell/cell_)(?P<layer>\d{1,4})/)?(?:rnn/)?"
@@ -35,7 +35,7 @@ CELL_VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
 def standard_name(name: str) -> str:
-    """Return the name under which bilm-tf and AllenNLP read a variable that is stored as `name`."""
+    """Return the name that bilm-tf and AllenNLP read for a stored variable."""
     match = CELL_NAME.fullmatch(name)
     if match is None:
         return name
@@ -45,7 +45,7 @@ def standard_name(name: str) -> str:
 
 
 def _reorder_gates(array: FloatArray, order: list[int]) -> FloatArray:
-    """Reorder the four gates, which lie one after the other on the first axis."""
+    """Reorder the four gates along the first axis."""
     return array.reshape(4, -1, *array.shape[1:])[order].reshape(array.shape)
 
 
@@ -63,7 +63,7 @@ GATES = Arrangement(  # columns i, j, f, o to rows i, f, o, j
 
 
 def list_stored_tensors(config: ElmoConfig) -> Iterator[StoredTensor]:
-    """List every tensor of the biLM with its place in bilm-tf's variables."""
+    """List all tensors of the biLM with their location in bilm-tf's variables."""
     yield from _list_token_encoder(config)
     size, cell = config.projection_size, config.cell_size
     for direction in range(2 if config.bidirectional else 1):
@@ -111,7 +111,7 @@ def _list_token_encoder(config: ElmoConfig) -> Iterator[StoredTensor]:
 def list_stored_softmax(
     num_words: int, size: int, *, is_shared: bool
 ) -> tuple[StoredTensor, StoredTensor]:
-    """Say where the softmax of the language model lies: in the word table, if that is shared."""
+    """Return the location of the softmax: in the word table, if that is shared."""
     weights = "embedding" if is_shared else "softmax/W"
     return (
         StoredTensor("softmax.weight", weights, (num_words, size), PLAIN),
@@ -122,12 +122,12 @@ def list_stored_softmax(
 def read_as_stored(
     stored: StoredTensor, tensor: LazyTensor, config: ElmoConfig
 ) -> Iterator[FloatArray]:
-    """Read a tensor of the common layout as the rows that bilm-tf has for it, some at a time."""
+    """Read a tensor of the common layout as rows of bilm-tf's variable, in blocks."""
     if stored.arrangement is PLAIN:
         yield from tensor.blocks()
         return
     array = tensor.read()
-    if stored.variable.endswith("/B"):  # TensorFlow's cell adds 1 to the forget gate itself
+    if stored.variable.endswith("/B"):  # TensorFlow's cell adds 1 to the forget gate
         array[config.cell_size : 2 * config.cell_size] += config.forget_bias - 1
     yield stored.arrangement.to_stored(array)
 
@@ -142,10 +142,10 @@ def gather_checkpoint(
     """Gather a biLM from bilm-tf's options, variables and vocabulary.
 
     Args:
-        options: The content of options.json.
-        variables: By standard names: the biLM's, and the softmax's if it is there too.
-        files: Files that were read, the weights first.
-        vocabulary: For a word table or a softmax; None = none.
+        options: Content of options.json.
+        variables: Variables of the biLM and of an optional softmax, by standard names.
+        files: Files that were read, weights first.
+        vocabulary: Vocabulary of a word table or a softmax; None = no vocabulary.
 
     Raises:
         ConversionError: If they do not belong together, or a word table has no vocabulary.
@@ -156,12 +156,12 @@ def gather_checkpoint(
     if table is None:
         raise ConversionError(
             f"{source}: expected a variable {table_name}, as the options have {'no ' * reads_words}"
-            f'"char_cnn", found none; there are: {", ".join(list(variables)[:10]) or "none"}.'
+            f'"char_cnn", found: {", ".join(list(variables)[:10]) or "none"}.'
         )
     if reads_words and vocabulary is None:
         raise ConversionError(
-            f"{source}: expected the vocabulary of its {table.shape[0]} words, found none beside "
-            "it. Name it with --vocabulary."
+            f"{source}: expected the vocabulary of its {table.shape[0]} words next to it, found "
+            "none. Pass it with --vocabulary."
         )
     softmax = {name: tensor for name, tensor in variables.items() if name.startswith("softmax/")}
     left_out: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ def gather_checkpoint(
         files = (*files, vocabulary)
     values = _word_values(table, words) if reads_words and words else _byte_values(table)
     config = make_config(options, **values, vocab_size=len(words or ()) if softmax else 0)
-    expected = list_stored_tensors(config)  # not a list: hostile options may ask for 10**9 layers
+    expected = list_stored_tensors(config)  # not a list: malicious options may require 10**9 layers
     if softmax:
         is_shared = "softmax/W" not in softmax
         others = list_stored_softmax(config.vocab_size, config.projection_size, is_shared=is_shared)
@@ -193,12 +193,12 @@ def gather_checkpoint(
 
 
 def _word_values(table: LazyTensor, words: tuple[str, ...]) -> dict[str, Any]:
-    rows = {word: row for row, word in enumerate(words, start=1)}  # of equal ones, the last
+    rows = {word: row for row, word in enumerate(words, start=1)}  # the last of equal words wins
     missing = [word for word in SPECIAL_WORDS if word not in rows]
     if missing:
         raise ConversionError(
-            f"{table.source}: expected {', '.join(missing)} in the vocabulary of this biLM, which "
-            "reads whole words, found none."
+            f"{table.source}: expected {', '.join(missing)} in the vocabulary of this word-based "
+            "biLM, found none."
         )
     return {
         "word_vocab_size": len(words) + 1,
@@ -209,7 +209,7 @@ def _word_values(table: LazyTensor, words: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _byte_values(table: LazyTensor) -> dict[str, Any]:
-    # "n_characters" of the options is 261 or 262, and wrong in published models.
+    # The option "n_characters" is 261 or 262, and often wrong in published models.
     rows = table.shape[0] + 1
     if rows < NUM_BYTE_CHARACTERS:
         raise ConversionError(

@@ -1,4 +1,4 @@
-"""Folders of `save_pretrained`: what `ElmoModel.from_pretrained` loads, both ways."""
+"""Format: folders of `save_pretrained`, read and written."""
 
 import copy
 import json
@@ -26,12 +26,17 @@ from convert.layout import (
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
 from hf_elmo.files.safetensors_header import make_header
-from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
+from hf_elmo.language_model.vocabulary import (
+    VOCABULARY_NAME,
+    TargetVocabulary,
+    read_words,
+    write_words,
+)
 from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
-MALFORMED = (  # errors that readers raise at JSON of an unexpected shape, or without a file
+MALFORMED = (  # errors of readers for missing files and unexpected JSON
     AttributeError,
     FileNotFoundError,
     KeyError,
@@ -40,7 +45,7 @@ MALFORMED = (  # errors that readers raise at JSON of an unexpected shape, or wi
     TypeError,
     ValueError,
 )
-TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
+TOKENIZER_ARGUMENTS = (  # other arguments of from_config than those of the configuration
     "characters",
     "sentence_start",
     "sentence_end",
@@ -51,7 +56,7 @@ TOKENIZER_ARGUMENTS = (  # of from_config, beside what a configuration tells
 
 
 def recognises(path: Path) -> bool:
-    """Recognise a folder of an ElmoModel by its configuration."""
+    """Recognise the folder of an ElmoModel by its configuration."""
     try:
         config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -64,7 +69,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open what `save_pretrained` or `convert` wrote: a biLM, with its softmax if it has one.
+    """Open a biLM of `save_pretrained` or `convert`, with its softmax if there is one.
 
     Raises:
         ConversionError: If a file is missing or broken.
@@ -78,8 +83,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     path = folder / WEIGHTS
     if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
         raise ConversionError(
-            f"{folder}: expected its weights in one file, {WEIGHTS}, found several. Load it with "
-            f"from_pretrained, and save it to another folder with save_pretrained(..., "
+            f"{folder}: expected the weights in one file, {WEIGHTS}, found several. Load the model "
+            f"with from_pretrained, and save it to another folder with save_pretrained(..., "
             'max_shard_size="100GB").'
         )
     if not path.is_file():
@@ -112,13 +117,13 @@ def _read_target_words(path: Path, num_rows: int) -> tuple[str, ...]:
         raise ConversionError(str(error)) from error
     if len(words) != num_rows:
         raise ConversionError(
-            f"{path}: expected {num_rows} words, the rows of the softmax, got {len(words)}."
+            f"{path}: expected {num_rows} words, one per row of the softmax, got {len(words)}."
         )
     return words
 
 
 def _read_tokenizer(folder: Path, config: ElmoConfig) -> dict[str, Any]:
-    """Return what a Checkpoint tells of its tokenizer; a biLM of bytes may be saved without one."""
+    """Read the tokenizer's arguments; a byte-based biLM may be saved without a tokenizer."""
     if not (folder / "tokenizer_config.json").is_file():
         return {}
     try:
@@ -134,7 +139,7 @@ def _read_tokenizer(folder: Path, config: ElmoConfig) -> dict[str, Any]:
 
 
 def _read_mixes(path: Path) -> dict[str, Mix]:
-    """Read the mixes that tasks learned, of a converted model."""
+    """Read the learned mixes of a converted model."""
     if not path.is_file():
         return {}
     try:
@@ -162,6 +167,19 @@ def _open_tensor(name: str, file: safe_open) -> LazyTensor:
 # --- Writing ---
 
 
+def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
+    """Check that the target words, if there are any, are those of a language model.
+
+    Raises:
+        ConversionError: If not.
+    """
+    try:
+        if checkpoint.target_words is not None:
+            TargetVocabulary(checkpoint.target_words)
+    except ValueError as error:
+        raise ConversionError(f"The softmax's vocabulary: {error}") from error
+
+
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
     """Write a folder for `from_pretrained`: model, tokenizer, model card.
 
@@ -172,7 +190,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     has_softmax = "softmax.weight" in checkpoint.tensors
     config = copy.deepcopy(checkpoint.config)
     config.architectures = [(ElmoForPreTraining if has_softmax else ElmoModel).__name__]
-    config.dtype = "float32"  # whatever the file's: half precision is slow on CPUs
+    config.dtype = "float32"  # also for half-precision files, which are slow on CPUs
     config.save_pretrained(path)
     tensors = {
         f"elmo.{name}" if has_softmax and not name.startswith("softmax.") else name: tensor
@@ -202,26 +220,26 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         source=" ".join(_describe_origin(checkpoint, settings.provenance)),
         files=settings.provenance.files,
     )
-    (path / "README.md").write_text(card, encoding="utf-8")
+    (path / "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
 
 
 def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
-    """Return the model card's sentences on where the weights come from."""
+    """Yield sentences on the origin of the weights, for the model card."""
     source, version = provenance.source, provenance.version
-    yield f"Converted from `{source}`, of the format {provenance.format}, by spacy-elmo {version}."
+    yield f"Converted from `{source}` (format {provenance.format}) by spacy-elmo {version}."
     yield from checkpoint.origin
     if checkpoint.mixes:
         names = ", ".join(checkpoint.mixes)
-        yield f"`{MIXES}` has the scalar mixes that were learned with: {names}."
+        yield f"`{MIXES}` contains the learned scalar mixes: {names}."
     if checkpoint.left_out:
-        yield f"Left out: {'; '.join(checkpoint.left_out)}."
+        yield f"Omitted: {'; '.join(checkpoint.left_out)}."
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:
-    """Write tensors one after the other, so that never more than a few rows are in memory.
+    """Write tensors in blocks of rows, to limit memory.
 
     Raises:
-        ConversionError: If a number is too large for the type.
+        ConversionError: If a value is too large for the data type.
     """
     shapes = {name: (dtype, tensor.shape) for name, tensor in tensors.items()}
     header, _ = make_header(shapes, {"format": "pt"})
@@ -232,7 +250,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str)
             for block in tensor.blocks():
                 rows = torch.from_numpy(np.ascontiguousarray(block)).to(number_type)
                 if dtype != "float32" and not rows.isfinite().all():
-                    raise ConversionError(f"{tensor.source}: has numbers too large for {dtype}.")
+                    raise ConversionError(f"{tensor.source}: values are too large for {dtype}.")
                 file.write(rows.reshape(-1).view(torch.uint8).numpy().data)
 
 
@@ -243,4 +261,5 @@ FORMAT = Format(
     companions=(),
     open=open_checkpoint,
     write=write_checkpoint,
+    check=check_checkpoint,
 )

@@ -1,4 +1,4 @@
-"""Folders of ELMoForManyLangs (HIT-SCIR): code points for characters, and a word lexicon."""
+"""Format: folders of ELMoForManyLangs (HIT-SCIR), with code points and a word lexicon."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,15 +18,15 @@ START, END, UNKNOWN = "<bos>", "<eos>", "<oov>"
 SPECIAL_CHARACTERS = {
     "sentence_start_char_id": START,
     "sentence_end_char_id": END,
-    # frontend.py, `create_one_batch`, has these the other way round than their names say.
+    # frontend.py, `create_one_batch`, uses these two names in exchanged order.
     "word_start_char_id": "<eow>",
     "word_end_char_id": "<bow>",
     "char_padding_id": "<pad>",
 }
 SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
-# The settings of the published models, which are not in their folders, are those we guess.
+# Folders of published models lack these settings files; for them our guess is right.
 PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
-STRIPPED = "\u3000"  # what stands in a line of which nothing but the id is left (elmo.py)
+STRIPPED = "\u3000"  # character of a line that contains only an id after stripping (elmo.py)
 
 NAMES = torch_weights.TensorNames(
     characters="char_emb_layer.embedding.weight",
@@ -55,7 +55,9 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     files = [_expect(folder / TOKEN_ENCODER), _expect(folder / ENCODER)]
     tensors = {name: t for path in files for name, t in read_state_dict(path).items()}
     if any(name.startswith("char_lstm.") for name in tensors):
-        raise ConversionError(f"{folder}: spells words with an LSTM, which no ELMo does.")
+        raise ConversionError(
+            f"{folder}: expected a character CNN, found a character LSTM, which is not supported."
+        )
     options = torch_weights.guess_options(tensors, NAMES, folder)
     config_path = sources.options or find_settings(folder)
     if config_path is not None:
@@ -96,10 +98,12 @@ def _expect(path: Path) -> Path:
 
 
 def find_settings(folder: Path) -> Path | None:
-    """Find the settings of a model: config.json names them, mostly by a path of another machine.
+    """Find the settings of a model.
+
+    `config.json` names them, usually by a path on another machine.
 
     Returns:
-        Their path; None if they are not in the folder.
+        Their path; None = not in the folder.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -118,7 +122,7 @@ def find_settings(folder: Path) -> Path | None:
 
 
 def _apply_settings(options: dict[str, Any], path: Path) -> None:
-    """Put what the tensors don't tell into bilm-tf's options."""
+    """Add the settings to bilm-tf's options."""
     settings = bilm_options.read_options(path)
     for ours, theirs, keys in (
         ("lstm", "encoder", ("cell_clip", "proj_clip")),
@@ -126,7 +130,7 @@ def _apply_settings(options: dict[str, Any], path: Path) -> None:
     ):
         section = settings.get(theirs)
         if not isinstance(section, dict):
-            raise ConversionError(f'{path}: expected a section "{theirs}" of a model, found none.')
+            raise ConversionError(f'{path}: expected a section "{theirs}", found none.')
         if ours in options:
             options[ours] |= {key: section.get(key) for key in keys}
 
@@ -135,10 +139,10 @@ def _apply_settings(options: dict[str, Any], path: Path) -> None:
 
 
 def read_lexicon(path: Path, num_rows: int) -> dict[str, int]:
-    """Read a lexicon, `token<TAB>row` a line, as elmo.py does.
+    """Read a lexicon like elmo.py: one `token<TAB>row` per line.
 
     Raises:
-        ConversionError: If it is broken, or names other rows than its table has.
+        ConversionError: If it is broken, or its rows are outside the table.
     """
     if path.stat().st_size > MAX_LEXICON_SIZE:
         raise ConversionError(
@@ -163,7 +167,7 @@ def read_lexicon(path: Path, num_rows: int) -> dict[str, int]:
 
 
 def _list_entries(rows: dict[str, int]) -> tuple[str, ...]:
-    """List the tokens by row; a row without one gets a name that no word can have."""
+    """List the tokens by row. A row without a token gets a name that no word can have."""
     entries = [f"\t{row}" for row in range(max(rows.values(), default=-1) + 1)]
     for token, row in rows.items():
         entries[row] = token

@@ -1,4 +1,4 @@
-"""Models of the NLPL repository (vectors.nlpl.eu): one of two other formats, with meta.json."""
+"""Format: models of the NLPL repository (vectors.nlpl.eu), another format with a meta.json."""
 
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from convert.layout import Checkpoint, ConversionError, Format, Sources
 META = "meta.json"
 PACKED_VOCABULARY = "vocab.txt.gz"
 MAX_TEXT = 300
-NORWEGIAN = {"nor": "nob"}  # the repository's name of it, and that of the most written kind
+NORWEGIAN = {"nor": "nob"}  # the repository's code, and the code of Bokmål
 
 
 def recognises(path: Path) -> bool:
@@ -51,13 +51,13 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _find_weights(folder: Path, meta: dict[str, Any]) -> Path:
-    """Find the weights: of several files, the one that the description names."""
+    """Find the weights; if there are several files, use the one that meta.json names."""
     files = sorted(folder.glob("*.hdf5"))
     named = {str(item.get("filename")) for item in _list_objects(meta, "contents")}
     chosen = [path for path in files if path.name in named] or files
     if len(chosen) > 1:
         names = ", ".join(path.name for path in chosen)
-        raise ConversionError(f"{folder}: expected one file of weights, found {names}.")
+        raise ConversionError(f"{folder}: expected one weights file, found {names}.")
     return chosen[0]
 
 
@@ -65,14 +65,14 @@ def _find_weights(folder: Path, meta: dict[str, Any]) -> Path:
 
 
 def _list_objects(meta: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """List the objects under a name; the repository writes one of them without a list."""
+    """List the objects under a name; a single object may be stored without a list."""
     value = meta.get(name)
     values = value if isinstance(value, list) else [value]
     return [item for item in values if isinstance(item, dict)]
 
 
 def _describe(meta: dict[str, Any]) -> Iterator[str]:
-    """Return a sentence on each thing that the description tells of the model's origin."""
+    """Yield sentences on the origin of the model."""
     handle, creators = meta.get("handle") or meta.get("id"), _list_objects(meta, "creators")
     if isinstance(handle, str | int):
         yield f"Model {_text(handle)} of the NLPL repository."
@@ -85,12 +85,12 @@ def _describe(meta: dict[str, Any]) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """Make a line of text of what anybody may have written."""
+    """Convert any value to one short line of text."""
     return " ".join(str(value or "not named").split())[:MAX_TEXT].rstrip(".")
 
 
 def _list_languages(meta: dict[str, Any]) -> Iterator[str]:
-    """Return the languages of the corpora as two letters, as the Hub and spaCy have them."""
+    """Yield the two-letter language codes of the corpora, as used by the Hub and spaCy."""
     names = {str(corpus.get("language")) for corpus in _list_objects(meta, "corpus")}
     codes = {NORWEGIAN.get(name, name) for name in names}
     if codes:
@@ -101,7 +101,7 @@ def _list_languages(meta: dict[str, Any]) -> Iterator[str]:
 
 FORMAT = Format(
     name="nlpl",
-    description="model of the NLPL repository: meta.json, and model.hdf5 or an ELMoForManyLangs",
+    description="model of the NLPL repository: meta.json with model.hdf5 or ELMoForManyLangs files",
     recognises=recognises,
     companions=("options", "vocabulary", "softmax", "token_embeddings"),
     open=open_checkpoint,

@@ -1,4 +1,4 @@
-"""Tensors as other programs store them: under another name, turned, or several in one."""
+"""Tensors in other programs' files: renamed, transposed, or joined in one variable."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How the numbers of a variable are arranged in the common layout.
+    """Conversion between a stored variable and a tensor of the common layout.
 
     Attributes:
-        shape: Shape of the tensor for a shape of the variable's rows.
-        to_common: The tensor for the variable's rows.
-        to_stored: The variable's rows for the tensor.
+        shape: Computes the tensor's shape from the variable's shape.
+        to_common: Computes the tensor from the variable's rows.
+        to_stored: Computes the variable's rows from the tensor.
     """
 
     shape: Callable[[Shape], Shape]
@@ -27,7 +27,7 @@ class Arrangement:
 
 
 PLAIN = Arrangement(lambda shape: shape, lambda array: array, lambda array: array)
-TABLE = Arrangement(  # id 0 means "no token here"
+TABLE = Arrangement(  # adds row 0, the padding
     lambda shape: (shape[0] + 1, *shape[1:]),
     lambda array: np.insert(array, 0, 0, axis=0),
     lambda array: array[1:],
@@ -36,14 +36,14 @@ TABLE = Arrangement(  # id 0 means "no token here"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor of the common layout lies in bilm-tf's variables.
+    """Location of a tensor of the common layout in the stored variables.
 
     Attributes:
         name: Name of the tensor in `ElmoModel`'s state dict.
         variable: Standard name of the variable.
-        variable_shape: Its shape.
-        arrangement: How it is arranged.
-        rows: The rows of the variable that hold this tensor; None = all.
+        variable_shape: Shape of the variable.
+        arrangement: Conversion to the common layout.
+        rows: Rows of the variable that contain this tensor; None = all.
     """
 
     name: str
@@ -59,12 +59,12 @@ def gather_tensors(
     """Find the biLM's tensors among a file's variables.
 
     Args:
-        expected: The tensors that are expected.
-        variables: The file's variables by their standard names.
+        expected: Expected tensors.
+        variables: Variables of the file by their standard names.
         source: Name of the file, for messages.
 
     Raises:
-        ConversionError: If a variable is missing, surplus or misshapen, naming it.
+        ConversionError: If a variable is missing, unexpected, or has another shape.
     """
     tensors, taken = {}, set()
     for stored in expected:
@@ -72,7 +72,7 @@ def gather_tensors(
         if variable is None:
             raise ConversionError(
                 f"{source}: expected a variable {stored.variable} of shape "
-                f"{list(stored.variable_shape)}, found none; there are: "
+                f"{list(stored.variable_shape)}, found: "
                 f"{', '.join(list(variables)[:10]) or 'none'}. "
                 "Do the options belong to these weights?"
             )
@@ -99,7 +99,7 @@ def _rearrange_rows(stored: StoredTensor, variable: LazyTensor) -> LazyTensor:
     def read_rows(start: int, stop: int) -> FloatArray:
         if stored.arrangement is PLAIN:
             return variable.read_rows(start, stop)
-        if stored.arrangement is TABLE:  # rows of a long table, one further down
+        if stored.arrangement is TABLE:  # shifted by the padding row
             rows = variable.read_rows(max(start - 1, 0), stop - 1)
             return TABLE.to_common(rows) if start == 0 else rows
         return stored.arrangement.to_common(variable.read_rows(first, last))[start:stop]
@@ -108,6 +108,6 @@ def _rearrange_rows(stored: StoredTensor, variable: LazyTensor) -> LazyTensor:
 
 
 def list_numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
-    """List the tensors whose names differ by a number, from 0."""
+    """List the tensors whose names differ only by a number, from 0."""
     found = takewhile(tensors.__contains__, map(pattern.format, count()))
     return [tensors[name] for name in found]

@@ -1,8 +1,8 @@
-"""TensorFlow's checkpoint files (version 2, "tensor bundles"), read without TensorFlow.
+"""Read TensorFlow's checkpoint files (version 2, "tensor bundles") without TensorFlow.
 
 `PREFIX.index` is a sorted table in LevelDB's format (https://github.com/google/leveldb, doc/
-table_format.md): for each variable a protobuf `BundleEntryProto` (tensorflow/core/protobuf/
-tensor_bundle.proto) that says where in `PREFIX.data-00000-of-00001` its numbers lie.
+table_format.md). For each variable it contains a protobuf `BundleEntryProto` (tensorflow/core/
+protobuf/tensor_bundle.proto) with the position of the values in `PREFIX.data-00000-of-00001`.
 """
 
 import struct
@@ -13,14 +13,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 
 from convert.layout import ConversionError, FloatArray, LazyTensor
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER_SIZE = 48  # two block handles, padding, the magic number
-TRAILER_SIZE = 5  # of a block: its compression and checksum
+TRAILER_SIZE = 5  # of a block: compression and checksum
 SNAPPY = 1
 DTYPES: dict[int, np.dtype[np.floating[Any]]] = {  # types.proto: DT_FLOAT, DT_DOUBLE, DT_HALF
     1: np.dtype("<f4"),
@@ -29,7 +28,7 @@ DTYPES: dict[int, np.dtype[np.floating[Any]]] = {  # types.proto: DT_FLOAT, DT_D
 }
 READ_SIZE = 1 << 22
 
-# Far above any biLM's, so that a hostile index is refused before it costs anything.
+# Limits far above any biLM, so that a malicious index is refused early.
 MAX_INDEX_SIZE = 1 << 24
 MAX_VARIABLES = 10_000
 MAX_NAME_SIZE = 4096
@@ -39,14 +38,14 @@ MAX_AXES = 8
 def read_variables(prefix: Path) -> dict[str, LazyTensor]:
     """List the floating-point variables of a checkpoint by their names.
 
-    A scalar has the shape (1,) here. The numbers stay in their file until they are read; the
-    first reading of a variable checks its checksum.
+    A scalar gets the shape (1,). Values stay in the file until they are read. The first read of a
+    variable verifies its checksum.
 
     Args:
         prefix: Path of the checkpoint without ".index" or ".data-...".
 
     Raises:
-        ConversionError: If it is no such checkpoint, or a broken one.
+        ConversionError: If the checkpoint is missing or broken.
         OSError: If a file cannot be read.
     """
     index = prefix.with_name(f"{prefix.name}.index")
@@ -77,7 +76,7 @@ def _read_index(prefix: Path, data: bytes) -> dict[str, LazyTensor]:
     if name or not 0 < num_shards <= MAX_VARIABLES:
         raise _broken("its header is missing")
     if numbers.get(2, 0) != 0:
-        raise ConversionError("was written on a big-endian machine, which is not supported.")
+        raise ConversionError("expected a little-endian checkpoint, got a big-endian one.")
     shards = [
         prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{num_shards:05d}")
         for i in range(num_shards)
@@ -99,7 +98,7 @@ def _read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Read the keys and values of a table, in order."""
     if len(data) < FOOTER_SIZE or struct.unpack_from("<Q", data, len(data) - 8) != (MAGIC,):
         raise ConversionError(
-            "expected the index of a TensorFlow checkpoint, got a file that does not end as one."
+            "expected the index of a TensorFlow checkpoint, got a file without its footer."
         )
     footer = data[-FOOTER_SIZE:]
     *_, position = _read_handle(footer, 0)  # of the unused meta index
@@ -114,24 +113,24 @@ def _read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_handle(data: bytes, position: int) -> tuple[int, int, int]:
-    """Read where a block lies; also the position after the handle."""
+    """Read the offset and size of a block, and the position after its handle."""
     offset, position = _read_varint(data, position)
     size, position = _read_varint(data, position)
     return offset, size, position
 
 
 def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Read the keys and values of a block; a key shares its beginning with the one before."""
+    """Read the keys and values of a block. A key shares a prefix with the previous key."""
     end = offset + size
     if end + TRAILER_SIZE > len(data):
-        raise _broken("a block lies outside the file")
+        raise _broken("a block is outside the file")
     compression, checksum = struct.unpack_from("<BI", data, end)
-    _check_sum("a block", checksum, google_crc32c.value(data[offset : end + 1]))
+    _check_sum("a block", checksum, _add_crc(0, data[offset : end + 1]))
     if compression:
         kind = "Snappy" if compression == SNAPPY else f"method {compression}"
         raise ConversionError(
-            f"is compressed ({kind}), which checkpoints never are. "
-            "Save it again with TensorFlow's own Saver."
+            f"expected an uncompressed index, got {kind}. "
+            "Save the checkpoint again with TensorFlow's own Saver."
         )
     (num_restarts,) = struct.unpack_from("<I", data, end - 4)
     end -= 4 + 4 * num_restarts
@@ -148,7 +147,7 @@ def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a number of 7 bits a byte, lowest first; also the position after it."""
+    """Read a varint (7 bits per byte, lowest first); return it and the next position."""
     value = 0
     for shift in range(0, 64, 7):
         byte = data[position]
@@ -156,14 +155,14 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise _broken("a number does not end")
+    raise _broken("a varint is too long")
 
 
 def _check_sum(what: str, masked: int, actual: int) -> None:
-    """Compare a checksum with a stored one, which is rotated and shifted (crc32c.h, `Mask`)."""
+    """Compare a checksum with a stored one, which is masked (crc32c.h, `Mask`)."""
     rotated = masked - 0xA282EAD8 & 0xFFFFFFFF
     if rotated >> 17 | (rotated & 0x1FFFF) << 15 != actual:
-        raise ConversionError(f"{what} is not what was written: its checksum is wrong.")
+        raise ConversionError(f"{what} is damaged: its checksum is wrong.")
 
 
 # --- Variables ---
@@ -171,7 +170,7 @@ def _check_sum(what: str, masked: int, actual: int) -> None:
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where the numbers of a variable lie."""
+    """Location of the values of a variable."""
 
     name: str
     shape: tuple[int, ...]
@@ -182,7 +181,7 @@ class _Entry:
 
 
 def _read_message(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
-    """Read the fields of a protobuf message: numbers, and strings or messages."""
+    """Read the fields of a protobuf message: numbers, and strings or submessages."""
     numbers: dict[int, int] = {}
     strings: dict[int, list[bytes]] = {}
     position = 0
@@ -201,20 +200,20 @@ def _read_message(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]
                 (numbers[tag >> 3],) = struct.unpack_from("<I", message, position)
                 position += 4
             case _:
-                raise _broken("an entry is no protobuf")
+                raise _broken("an entry is not a protobuf message")
     if position != len(message):
-        raise _broken("an entry is cut off")
+        raise _broken("an entry is truncated")
     return numbers, strings
 
 
 def _read_entry(name: str, value: bytes) -> _Entry | None:
-    """Read a BundleEntryProto; None if the variable holds no real numbers."""
+    """Read a BundleEntryProto; None = not a floating-point variable."""
     numbers, strings = _read_message(value)
     if numbers.get(1) not in DTYPES:
         return None
     if 7 in strings:
         raise ConversionError(
-            f"{name} is partitioned, which is not supported. Save the model without a partitioner."
+            f"{name}: partitioned variables are not supported. Save the model without one."
         )
     sizes = [
         _read_message(axis)[0].get(1, 0)
@@ -224,7 +223,7 @@ def _read_entry(name: str, value: bytes) -> _Entry | None:
     dtype = DTYPES[numbers[1]]
     shape = tuple(sizes) or (1,)
     if len(shape) > MAX_AXES or prod(shape) * dtype.itemsize != numbers.get(5, 0):
-        raise _broken(f"{name} is not as large as its shape {list(shape[:MAX_AXES])} asks for")
+        raise _broken(f"the size of {name} does not match its shape {list(shape[:MAX_AXES])}")
     if not numbers.get(5):
         return None
     return _Entry(name, shape, dtype, numbers.get(3, 0), numbers.get(4, 0), numbers.get(6, 0))
@@ -232,14 +231,14 @@ def _read_entry(name: str, value: bytes) -> _Entry | None:
 
 def _make_variable(shards: list[Path], entry: _Entry) -> LazyTensor:
     if entry.shard >= len(shards):
-        raise _broken(f"{entry.name} lies in file {entry.shard} of {len(shards)}")
+        raise _broken(f"{entry.name} refers to file {entry.shard} of {len(shards)}")
     path = shards[entry.shard]
     size = prod(entry.shape) * entry.dtype.itemsize
     stored = path.stat().st_size if path.is_file() else 0
     if entry.offset + size > stored:
         raise ConversionError(
-            f"expected {entry.offset + size} bytes or more in {path.name}, for {entry.name}, "
-            f"got {stored}. Is it all there?"
+            f"expected at least {entry.offset + size} bytes in {path.name} for {entry.name}, "
+            f"got {stored}. Is the file complete?"
         )
     source = f"{path.name}: {entry.name}"
 
@@ -262,5 +261,20 @@ def _sum_bytes(path: Path, offset: int, size: int) -> int:
     with path.open("rb") as file:
         file.seek(offset)
         for start in range(0, size, READ_SIZE):
-            crc = google_crc32c.extend(crc, file.read(min(READ_SIZE, size - start)))
+            crc = _add_crc(crc, file.read(min(READ_SIZE, size - start)))
     return crc
+
+
+def _add_crc(crc: int, data: bytes) -> int:
+    """Extend a CRC-32C checksum.
+
+    Raises:
+        ImportError: If google-crc32c is not installed.
+    """
+    try:
+        import google_crc32c
+    except ImportError as error:
+        raise ImportError(
+            "TensorFlow checkpoints need the package google-crc32c. Run pip install google-crc32c."
+        ) from error
+    return int(google_crc32c.extend(crc, data))

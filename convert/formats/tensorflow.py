@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints: of bilm-tf's trainer, and in TF-Hub's and DeepPavlov's modules."""
+"""Format: TensorFlow 1 checkpoints of bilm-tf, and modules of TF-Hub and DeepPavlov."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,14 +15,17 @@ from convert.layout import Checkpoint, ConversionError, Format, LazyTensor, Mix,
 
 INDEX = ".index"
 FILE_NAME = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
-# A module's folder has its checkpoint in variables/, DeepPavlov's language models in saves/.
+# Modules store their checkpoint in variables/, DeepPavlov's language models in saves/.
 FOLDERS = (".", "variables", "saves")
-VOCABULARIES = ("vocab.txt", "vocab-2016-09-10.txt")  # the latter of bilm-tf's released checkpoint
-# The names in a biLM's scope that bilm-tf gives; what else is there, is its LSTMs' last state.
+VOCABULARIES = (
+    "vocab.txt",
+    "vocab-2016-09-10.txt",
+)  # the second name is used by bilm-tf's released checkpoint
+# bilm-tf's names in the scope of a biLM. All other variables are the last LSTM states.
 BILM_NAME = re.compile(
     r"char_embed|embedding|(CNN|CNN_high_\d+|CNN_proj|softmax)/\w+|RNN_[01]/.+/LSTMCell/\w+"
 )
-# Ends of the names of a mix in TF-Hub's module, and of bilm-tf's and DeepPavlov's `weight_layers`.
+# Suffixes of a mix: in TF-Hub's module, and in `weight_layers` of bilm-tf and DeepPavlov.
 MIX_NAMES = (("/weights", "/scaling"), ("_ELMo_W", "_ELMo_gamma"))
 
 
@@ -74,7 +77,7 @@ def _index(prefix: Path) -> Path:
 
 
 def _list_prefixes(folder: Path) -> list[Path]:
-    """List the checkpoints of the first of a folder's places that has any."""
+    """List the checkpoints in the first subfolder that has any."""
     for place in FOLDERS:
         indices = sorted((folder / place).glob(f"*{INDEX}"))
         if indices:
@@ -83,13 +86,13 @@ def _list_prefixes(folder: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """Find the checkpoint that a user means by a folder or file of it.
+    """Find the checkpoint that belongs to a folder or file.
 
     Returns:
         The path of its index, without ".index".
 
     Raises:
-        ConversionError: If there is none, or more than one.
+        ConversionError: If there is no checkpoint, or more than one.
     """
     match = FILE_NAME.fullmatch(path.name)
     if path.is_dir() or path.name == "checkpoint":
@@ -101,15 +104,16 @@ def find_prefix(path: Path) -> Path:
     if len(prefixes) > 1:
         names = ", ".join(prefix.name for prefix in prefixes[:10])
         raise ConversionError(
-            f"{path}: expected one TensorFlow checkpoint, found {names}. Name the .index of one."
+            f"{path}: expected one TensorFlow checkpoint, found {names}. Pass the .index "
+            "file of one."
         )
     if not prefixes or not _index(prefixes[0]).is_file():
-        raise ConversionError(f"{path}: expected a TensorFlow checkpoint, found no .index of it.")
+        raise ConversionError(f"{path}: expected a TensorFlow checkpoint, found no .index file.")
     return prefixes[0]
 
 
 def _read_latest(folder: Path) -> str | None:
-    """Read the name of the latest checkpoint, where the trainer noted it."""
+    """Read the name of the latest checkpoint from the trainer's file `checkpoint`."""
     path = folder / "checkpoint"
     if not path.is_file():
         return None
@@ -119,7 +123,7 @@ def _read_latest(folder: Path) -> str | None:
 
 
 def _find(prefix: Path, *names: str) -> Path | None:
-    """Find a file beside a checkpoint or in the folder above."""
+    """Find a file next to a checkpoint or in the parent folder."""
     places = [folder / name for folder in prefix.parents[:2] for name in names]
     return next((place for place in places if place.is_file()), None)
 
@@ -128,7 +132,7 @@ def _find(prefix: Path, *names: str) -> Path | None:
 
 
 def _without_slots(variables: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Leave out what optimisers store beside a variable, such as `lm/char_embed/Adagrad`."""
+    """Remove the variables of optimisers, such as `lm/char_embed/Adagrad`."""
     return {
         name: tensor
         for name, tensor in variables.items()
@@ -153,7 +157,7 @@ def _find_scope(index: Path, names: Iterable[str]) -> str:
 
 
 def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
-    """Return the biLM's variables by their standard names."""
+    """Map the biLM's variables to their standard names."""
     variables = {}
     for name, tensor in every.items():
         standard = bilm_variables.standard_name(name.removeprefix(scope))
@@ -164,9 +168,9 @@ def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, La
 
 
 def _without_empty_row(table: LazyTensor) -> LazyTensor:
-    """Leave out the row for "no token".
+    """Remove the padding row.
 
-    bilm/model.py, and so every module, puts one in front; the trainer's table has none.
+    bilm/model.py, and so every module, adds a padding row at the start; the trainer does not.
     """
     if table.read_rows(0, 1).any():
         return table
@@ -175,12 +179,12 @@ def _without_empty_row(table: LazyTensor) -> LazyTensor:
 
 
 def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
-    """Make the options of a biLM of which only the variables are there, by standard names."""
+    """Infer the options of a biLM from its variables."""
     cells = list_numbered("RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell/W_0", variables)
     if not cells or len(cells[0].shape) != 2:
         raise ConversionError(
-            f"Expected the weights of LSTMs, found {', '.join(list(variables)[:10])}. "
-            "Name the options of the model with --options."
+            f"Expected LSTM weights, found {', '.join(list(variables)[:10])}. "
+            "Pass the options of the model with --options."
         )
     size, gates = cells[0].shape
     convolutions = list_numbered("CNN/W_cnn_{}", variables)
@@ -196,7 +200,7 @@ def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
 
 
 def _find_mixes(every: Mapping[str, LazyTensor]) -> dict[str, tuple[LazyTensor, LazyTensor]]:
-    """Find the scalar mixes' weights and factors, by what stands before "/weights" or "_ELMo_W"."""
+    """Find the weights and gamma of each scalar mix, by the prefix of their names."""
     return {
         name.removesuffix(weights): (every[name], every[name.removesuffix(weights) + gamma])
         for weights, gamma in MIX_NAMES
@@ -207,7 +211,7 @@ def _find_mixes(every: Mapping[str, LazyTensor]) -> dict[str, tuple[LazyTensor, 
 
 def _read_mix(weights: LazyTensor, gamma: LazyTensor) -> Mix:
     if gamma.shape != (1,):
-        raise ConversionError(f"{gamma.source}: expected one number, got {list(gamma.shape)}.")
+        raise ConversionError(f"{gamma.source}: expected one value, got shape {list(gamma.shape)}.")
     return Mix(tuple(weights.read().ravel().tolist()), float(gamma.read()[0]))
 
 
@@ -219,7 +223,7 @@ def _describe(names: list[str]) -> Iterator[str]:
 
 FORMAT = Format(
     name="tensorflow",
-    description="checkpoint of bilm-tf's trainer, module of TF-Hub or DeepPavlov (TensorFlow 1)",
+    description="checkpoint of bilm-tf, or module of TF-Hub or DeepPavlov (TensorFlow 1)",
     recognises=recognises,
     open=open_checkpoint,
 )

@@ -1,4 +1,4 @@
-"""Files of `torch.save`, read without executing anything in them."""
+"""Read files of `torch.save` without executing code."""
 
 import zipfile
 from pathlib import Path
@@ -10,13 +10,13 @@ from convert.layout import ConversionError, FloatArray, LazyTensor
 
 
 def read_state_dict(path: Path) -> dict[str, LazyTensor]:
-    """List the tensors of a file of `torch.save`, without executing anything in it.
+    """List the tensors of a `torch.save` file, without executing code.
 
-    Files of PyTorch 1.6 and later are mapped into memory; of older ones, all is read at once.
+    Files of PyTorch 1.6 and later are memory-mapped. Older files are read completely.
 
     Raises:
-        ConversionError: If the file is broken, or holds anything but tensors by name.
-        OSError: If it cannot be read.
+        ConversionError: If the file is broken, or contains anything except tensors by name.
+        OSError: If the file cannot be read.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -25,17 +25,17 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
         _check_is_stored(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # broken bytes lead it anywhere
+    except Exception as error:  # broken bytes cause all kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConversionError(
-            f"{path}: expected tensors that torch.save wrote, and no code; got: {reason}"
+            f"{path}: expected tensors of torch.save without code, got: {reason}"
         ) from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ConversionError(f"{path}: expected tensors by name, got {type(content).__name__}.")
     for name, tensor in content.items():
         if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
-            raise ConversionError(f"{path}: {name}: expected plain numbers, got {type(tensor)}.")
-        # A broken stride can make one number look like a million.
+            raise ConversionError(f"{path}: {name}: expected a plain tensor, got {type(tensor)}.")
+        # A broken stride can make one value look like a million.
         if tensor.numel() * tensor.element_size() > size:
             raise ConversionError(f"{path}: {name}: expected a tensor within the file.")
     return {
@@ -46,7 +46,7 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's numbers are all there: not sparse, quantised, nested or left out."""
+    """Return whether a tensor is dense: not sparse, quantised, nested or on the meta device."""
     return (
         tensor.layout == torch.strided
         and not tensor.is_quantized
@@ -56,7 +56,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _check_is_stored(path: Path) -> None:
-    """Check that nothing is compressed: torch never does, and would unpack any amount."""
+    """Check that nothing is compressed: torch never does, and would unpack any size."""
     try:
         with zipfile.ZipFile(path) as file:
             entries = file.infolist()
@@ -65,7 +65,8 @@ def _check_is_stored(path: Path) -> None:
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED:
             raise ConversionError(
-                f"{path}: expected a file of torch.save, got a zip with a packed {entry.filename}."
+                f"{path}: expected a file of torch.save, got a zip with a compressed "
+                f"{entry.filename}."
             )
 
 

@@ -1,4 +1,4 @@
-"""Weights of PyTorch programs (ELMoForManyLangs, AllenNLP): their names and order of gates."""
+"""Tensor names and order of gates of PyTorch programs (ELMoForManyLangs, AllenNLP)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,22 +25,22 @@ def _exchange_last_gates(array: FloatArray) -> FloatArray:
 
 
 GATES = Arrangement(lambda shape: shape, _exchange_last_gates, _exchange_last_gates)  # i, f, g, o
-# These programs' gate is of what is carried, not of the transform: 1 - g = sigmoid(-z).
+# The gate of these programs weights the carried input, not the transform: 1 - g = sigmoid(-z).
 NEGATED = Arrangement(lambda shape: shape, np.negative, np.negative)
 
 
 @dataclass(frozen=True)
 class TensorNames:
-    """How a program names its tensors; {} stands for a number or a direction.
+    """Tensor names of a program; {} is replaced by a number or a direction.
 
     Attributes:
-        characters: The character table.
-        character_arrangement: Whether it has our row for "no token".
-        convolution: A convolution.
-        highway: A highway layer, transform and gate in one.
-        projection: The projection of token vectors.
-        lstm: A layer of a direction.
-        words: The word table, arranged as TABLE; empty = the program has none.
+        characters: Character table.
+        character_arrangement: PLAIN if the table includes the padding row, else TABLE.
+        convolution: Convolution.
+        highway: Highway layer, with transform and gate in one tensor.
+        projection: Projection of token vectors.
+        lstm: Layer of one direction.
+        words: Word table, arranged as TABLE; empty = no word table.
     """
 
     characters: str
@@ -53,9 +53,9 @@ class TensorNames:
 
 
 def list_stored_tensors(config: ElmoConfig, names: TensorNames) -> Iterator[StoredTensor]:
-    """List every tensor of the biLM with its place in a program's state dict.
+    """List all tensors of the biLM with their location in a program's state dict.
 
-    Both programs' LSTMs always have a projection, and keep their one bias with the state's weight.
+    The LSTMs of both programs always have a projection. Their only bias is that of the state.
     """
     ours, width, size = "token_encoder", config.num_filters, config.projection_size
     if config.word_embedding_size:
@@ -101,7 +101,7 @@ def _list_module(
 def guess_options(
     tensors: Mapping[str, LazyTensor], names: TensorNames, source: Path
 ) -> dict[str, Any]:
-    """Make bilm-tf's options for a biLM of which only the tensors are there.
+    """Infer bilm-tf's options from the tensors.
 
     Raises:
         ConversionError: If there are no LSTMs.
@@ -111,8 +111,7 @@ def guess_options(
     if not layers or any(len(tensor.shape) < 2 for tensor in (*layers, *convolutions)):
         found = ", ".join(list(tensors)[:10]) or "none"
         raise ConversionError(
-            f"{source}: expected LSTMs, with weights {names.lstm.format('forward', 0)}...; "
-            f"there are: {found}."
+            f"{source}: expected LSTM weights {names.lstm.format('forward', 0)}..., found: {found}."
         )
     projection_size, cell_size = layers[0].shape[:2]
     return bilm_options.guess_options(
@@ -128,7 +127,7 @@ def guess_options(
 def make_config(
     options: Mapping[str, Any], tensors: Mapping[str, LazyTensor], names: TensorNames, **others: Any
 ) -> ElmoConfig:
-    """Describe a biLM by bilm-tf's options and what only the tensors tell.
+    """Make the configuration of a biLM from bilm-tf's options and the tensors.
 
     Raises:
         ConversionError: If an option is missing, of the wrong type or out of range.
@@ -136,7 +135,7 @@ def make_config(
     values: dict[str, Any] = {
         "use_cell_projection": True,
         "use_token_projection": f"{names.projection}.weight" in tensors,
-        "forget_bias": 0.0,  # it is in the stored bias
+        "forget_bias": 0.0,  # included in the stored bias
     }
     if names.characters in tensors:
         rows = tensors[names.characters].shape[0]

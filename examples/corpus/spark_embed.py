@@ -1,8 +1,9 @@
-"""Give each sentence of a parquet corpus its vector, by Spark.
+"""Compute a vector for each sentence of a parquet corpus with Spark.
 
 python examples/corpus/spark_embed.py corpus.parquet vectors.parquet
 
-It needs pip install pyspark 'spacy-elmo[scale]' and Java 17; to a cluster it goes by spark-submit.
+It needs Java 17 and, in a clone, `pip install -c constraints.txt '.[scale]' pyspark`. Submit it
+to a cluster with spark-submit.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Many sentences in, vectors out."""
+"""Vectors of large corpora: `python -m hf_elmo embed`."""
 
 from .sentence_embedder import SentenceEmbedder
 

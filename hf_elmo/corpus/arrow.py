@@ -1,4 +1,4 @@
-"""All that is done with pyarrow: parquet files in and out, vectors in Arrow columns."""
+"""Read and write parquet files and Arrow columns with pyarrow."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,30 +9,32 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-LAYOUT_KEY = b"hf_elmo"  # of a schema's metadata: JSON with `layers` and `width` of the vectors
-MAX_NUMBERS = 2**31 - 1  # of a list column: its offsets have 32 bits
+LAYOUT_KEY = (
+    b"hf_elmo"  # key in the schema's metadata: JSON with `layers` and `width` of the vectors
+)
+MAX_NUMBERS = 2**31 - 1  # per list column, whose offsets have 32 bits
 
 Array = npt.NDArray[Any]
 
 
 def import_pyarrow() -> ModuleType:
-    """Import pyarrow, with its parquet.
+    """Import pyarrow and its parquet module.
 
     Raises:
-        ImportError: If it is not installed, with what to do.
+        ImportError: If pyarrow is not installed.
     """
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(
-            "Parquet and Arrow need the package pyarrow: pip install 'spacy-elmo[scale]'."
+            "Parquet and Arrow need the package pyarrow. Run pip install pyarrow."
         ) from error
     return pyarrow
 
 
 def split_words(text: Any) -> list[str]:
-    """Return the words of a cell: a list of them, or words between white space; of null, none."""
+    """Return the words of a cell: a list, or text split at whitespace; none for null."""
     if text is None:
         return []
     if isinstance(text, str):
@@ -43,19 +45,19 @@ def split_words(text: Any) -> list[str]:
 def read_parquet(
     stream: BinaryIO, name: str, text_column: str, id_column: str | None = None
 ) -> Iterator[tuple[list[str], int | str | None]]:
-    """Read the words of each row of a parquet file, and its id.
+    """Read the words and the id of each row of a parquet file.
 
     Args:
         stream: The file.
-        name: Its name, for errors.
-        text_column: Column of words: lists of them, or words between white space.
-        id_column: Column of integers or strings; None = rows have no ids.
+        name: File name, for errors.
+        text_column: Column with lists of words, or words separated by whitespace.
+        id_column: Column of integers or strings; None = no ids.
 
     Returns:
         An iterator of words and ids.
 
     Raises:
-        ValueError: If it is no parquet file, or lacks a column, or a column holds something else.
+        ValueError: If the file is not parquet, lacks a column, or a column has another type.
         ImportError: If pyarrow is not installed.
     """
     pyarrow = import_pyarrow()
@@ -63,7 +65,7 @@ def read_parquet(
     try:
         file = pyarrow.parquet.ParquetFile(stream)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"Expected a parquet file, but {name} is none: {error}") from error
+        raise ValueError(f"Expected a parquet file, but {name} is not: {error}") from error
     columns = {"text": text_column} | ({} if id_column is None else {"id": id_column})
     for option, column in columns.items():
         if column not in file.schema_arrow.names:
@@ -86,7 +88,7 @@ def read_parquet(
 
 
 def is_arrow(batch: Any) -> bool:
-    """Whether something is a record batch or a table of pyarrow."""
+    """Return whether a value is a record batch or a table of pyarrow."""
     return type(batch).__module__.partition(".")[0] == "pyarrow" and hasattr(batch, "schema")
 
 
@@ -97,24 +99,23 @@ def add_vectors(
 
     Args:
         batch: The record batch or table.
-        column: Name of the new column: of lists of numbers, the arrays row by row.
-        arrays: Vectors of each row, shape `(layers, words, width)`, without the axes that they
-            have not.
-        dtype: Of the numbers.
-        layers: Noted in the schema's metadata, with the width: `np.reshape` needs it.
-        width: See there.
+        column: Name of the new column, which contains flat lists of values.
+        arrays: Vectors of each row, shape `(layers, words, width)`; axes of size 1 are left out.
+        dtype: Data type of the values.
+        layers: Number of layers, stored in the schema's metadata for `np.reshape`.
+        width: Width of the vectors, stored likewise.
 
     Returns:
         A record batch or table with one column more.
 
     Raises:
-        ValueError: If there are more numbers than an Arrow list column can hold.
+        ValueError: If there are more values than an Arrow list column can store.
     """
     pyarrow = import_pyarrow()
     sizes = [array.size for array in arrays]
     if sum(sizes) > MAX_NUMBERS:
         raise ValueError(
-            f"Expected at most {MAX_NUMBERS} numbers in a batch, got {sum(sizes)}. Take fewer "
+            f"Expected at most {MAX_NUMBERS} values in a batch, got {sum(sizes)}. Use fewer "
             "sentences at once, fewer layers, or pooling."
         )
     offsets = pyarrow.array(np.cumsum([0, *sizes]), pyarrow.int32())
@@ -126,7 +127,7 @@ def add_vectors(
 
 
 def write_tables(tables: Iterable[Any], path: Path) -> None:
-    """Write a parquet file, a row group a table."""
+    """Write a parquet file with one row group per table."""
     pyarrow = import_pyarrow()
     writer = None
     for table in tables:

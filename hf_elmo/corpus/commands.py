@@ -1,4 +1,4 @@
-"""The command `python -m hf_elmo embed`."""
+"""Command: `python -m hf_elmo embed`."""
 
 import errno
 import os
@@ -29,9 +29,13 @@ from .writers import OutputFormat
 EngineName = Literal["local", "ray"]
 InputFormatOption = Annotated[
     InputFormat,
-    typer.Option(help="Tokenised sentences, a line each; raw text for spaCy; or CoNLL-U."),
+    typer.Option(
+        help="text: one tokenised sentence per line; raw: text for spaCy; conllu: CoNLL-U."
+    ),
 ]
-PipelineOption = Annotated[str, typer.Option(help="spaCy language or pipeline for raw text.")]
+PipelineOption = Annotated[
+    str, typer.Option(help="spaCy language or pipeline for --input-format raw.")
+]
 
 
 @report_errors
@@ -40,62 +44,81 @@ def embed(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="A text file, .gz .xz .bz2 .zst too, or .parquet; a pattern such as 'text/*.gz'; "
-            "an address such as s3://bucket/text.parquet; - = stdin.",
+            help="Text file (also .gz .xz .bz2 .zst) or .parquet; pattern such as 'text/*.gz'; "
+            "address such as s3://bucket/text.parquet; -: standard input.",
         ),
     ],
     output: Annotated[
-        Path, typer.Argument(metavar="OUTPUT", help="What to write; its suffix tells the format.")
+        Path,
+        typer.Argument(
+            metavar="OUTPUT", help="Output file or folder; its suffix selects the format."
+        ),
     ],
-    model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
+    model: Annotated[str, typer.Option(help="Model: a folder or a Hub name.")] = BUNDLED_NAME,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
     text_column: Annotated[
-        str, typer.Option(help="Column of a parquet file: words, or lists of them.")
+        str,
+        typer.Option(
+            help="Parquet column with the text: words separated by spaces, or lists of words."
+        ),
     ] = "text",
     id_column: Annotated[
-        str | None, typer.Option(help="Column of a parquet file that names the sentences.")
+        str | None, typer.Option(help="Parquet column with ids of the sentences.")
     ] = None,
     output_format: Annotated[
-        OutputFormat | None, typer.Option(help="How to write it, if no suffix tells it.")
+        OutputFormat | None, typer.Option(help="Output format; default: by the suffix of OUTPUT.")
     ] = None,
     layers: Annotated[
-        str, typer.Option(help="all, top, mean, mix (the configured one), or a number; 0 = words.")
+        str,
+        typer.Option(
+            help="Layers to write: all, top, mean, mix (configured mix), or the number of a layer."
+        ),
     ] = "all",
     pooling: Annotated[
-        Pooling, typer.Option(help="Vectors of words (none), or one of each sentence.")
+        Pooling, typer.Option(help="Pooling over the words of each sentence.")
     ] = "none",
-    output_dtype: Annotated[OutputDtype, typer.Option(help="Numbers of the output.")] = "float32",
+    output_dtype: Annotated[OutputDtype, typer.Option(help="Data type of the output.")] = "float32",
     dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"], typer.Option(help="What the model computes in.")
+        Literal["float32", "bfloat16", "float16"],
+        typer.Option(help="Data type of the computation."),
     ] = "float32",
     quantization: Annotated[
         Literal["int8"] | None,
-        typer.Option(help="Products in 8 bits, by ONNX Runtime: the fastest on a CPU."),
+        typer.Option(help="8-bit LSTM products by ONNX Runtime: the fastest on a CPU."),
     ] = None,
     backend: Annotated[
-        Backend, typer.Option(help="Engine: auto is ONNX Runtime on a CPU in float32 or int8.")
+        Backend,
+        typer.Option(
+            help="Engine; auto: ONNX Runtime on a CPU for int8 and smaller float32 models."
+        ),
     ] = "auto",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Device, such as cpu or cuda:1; default: a GPU if there is one."),
+    ] = None,
     max_batch_tokens: Annotated[
-        int, typer.Option(help="Words that run at once; more take more memory.", min=1)
+        int, typer.Option(help="Words per forward pass; more words need more memory.", min=1)
     ] = MAX_BATCH_TOKENS,
     shard: Annotated[
-        str, typer.Option(help="2/3 = the second of three shares, in an output of its own.")
+        str, typer.Option(help="Share of the corpus for this run: 2/3 is the second of three.")
     ] = "1/1",
     engine: Annotated[
-        EngineName, typer.Option(help="Who runs the workers: this machine, or Ray.")
+        EngineName, typer.Option(help="Backend of the workers: local processes, or Ray.")
     ] = "local",
-    workers: Annotated[int, typer.Option(help="Processes that compute.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     cpus_per_worker: Annotated[
-        int | None, typer.Option(help="Threads of a worker; else they share the cores.", min=1)
+        int | None,
+        typer.Option(help="Threads per worker; default: workers share the cores.", min=1),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, or auto; else one on this machine.")
+        str | None, typer.Option(help="Address of a Ray cluster, or auto; default: local cluster.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing output.")
+    ] = False,
 ) -> None:
-    """Write the vectors of each sentence of a corpus.
+    """Write the vectors of all sentences of a corpus.
 
     \b
     python -m hf_elmo embed sentences.txt vectors.h5
@@ -104,21 +127,21 @@ def embed(
     python -m hf_elmo embed 'corpus/*.parquet' vectors.parquet --id-column id --workers 8
     torchrun --nproc-per-node 4 -m hf_elmo embed big.txt vectors.safetensors
 
-    A sentence's key is its number: of its line, from 0, empty lines included, where each line is a
-    tokenised sentence. Its value is (layers, words, width); (words, width) of one layer or a mix;
-    without the words, pooled.
+    The key of a sentence is its number, from 0, including empty lines. The shape of its value is
+    (layers, words, width) for all layers, (words, width) for one layer or a mix, and without words
+    if pooled.
 
     \b
     .h5            one HDF5 file in the layout of AllenNLP's `elmo` command
     .npz           one NumPy file
-    .parquet       one parquet file: ids, and lists of numbers
-    .safetensors   a folder of files, and index.json: which sentence is in which
+    .parquet       one parquet file: ids, and lists of values
+    .safetensors   a folder of files, and index.json, which maps sentences to files
     .spacy         a folder of DocBin files, vectors in doc.user_data
 
-    Interrupted, it goes on where it was when you run the same command again: until the output is
-    complete, the vectors are in OUTPUT.partial. Under torchrun the processes share the work. With
-    --shard 2/3, the output of vectors.h5 is vectors-00002-of-00003.h5.
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    After an interruption, run the same command again to resume. Until the output is complete, the
+    vectors are in OUTPUT.partial. Under torchrun, the processes share the work. With --shard 2/3,
+    vectors.h5 becomes vectors-00002-of-00003.h5.
+    """  # noqa: D301 (click's marker for text without wrapping)
     settings = Settings(
         model=model,
         input_format=input_format,
@@ -160,14 +183,14 @@ def embed(
 
 
 def _share_cores(engine: EngineName, workers: int) -> int | None:
-    """Return the threads of a worker; None = as PyTorch would have it."""
+    """Return the number of threads per worker; None = PyTorch's default."""
     if engine == "ray":
         return 1
     return max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
 
 
 def _name_shard(output: Path, settings: Settings) -> Path:
-    """Give each shard an output of its own."""
+    """Return the output path of a shard."""
     if settings.num_shards == 1:
         return output
     share = f"{settings.shard_number:05d}-of-{settings.num_shards:05d}"
@@ -176,7 +199,7 @@ def _name_shard(output: Path, settings: Settings) -> Path:
 
 @contextmanager
 def _join_torchrun() -> Iterator[int]:
-    """Join the processes that torchrun started, if it did; yield how many they are."""
+    """Join the processes of torchrun, if any; yield their number."""
     num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if num_ranks > 1:
         distributed.init_process_group("gloo", timeout=timedelta(days=7))
@@ -193,7 +216,7 @@ def _explain_full_disks() -> Iterator[None]:
         if error.errno != errno.ENOSPC:
             raise
         raise OSError(
-            f"{error}. What is complete is kept: make room, run the same again."
+            f"{error}. Complete parts are kept. Make room, then run the same command again."
         ) from error
 
 
@@ -201,25 +224,27 @@ def _check_engine(
     source: str, output: Path, engine: EngineName, workers: int, address: str | None, num_ranks: int
 ) -> None:
     if source == "-" and num_ranks > 1:
-        raise ValueError("Several processes cannot share stdin; write the text to a file first.")
+        raise ValueError(
+            "Expected a file under torchrun, got stdin. Write the text to a file first."
+        )
     if num_ranks > 1 and (workers > 1 or engine == "ray"):
         raise ValueError(
-            "Expected one worker under torchrun, whose processes share the work: leave out "
+            "Expected one worker under torchrun, whose processes share the work. Remove "
             "--workers and --engine."
         )
     if address is not None and engine != "ray":
         raise ValueError(f"Expected --engine ray with --address, got {engine}.")
     if ":/" in str(output):
         raise ValueError(
-            f"Expected an output on this machine, got the address {output}. Copy it there when it "
-            "is complete."
+            f"Expected a local output, got the address {output}. Copy the complete output there "
+            "afterwards."
         )
 
 
 def _make_engine(
     name: EngineName, embedder: SentenceEmbedder, workers: int, address: str | None
 ) -> Engine | None:
-    """Make what computes the vectors; None = this process."""
+    """Make the execution engine; None = this process."""
     if name == "ray":
         return partial(
             embed_in_ray,

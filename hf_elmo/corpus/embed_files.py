@@ -1,4 +1,4 @@
-"""Vectors of whole files: text, CoNLL-U or parquet in; HDF5, npz, parquet or the like out."""
+"""Embed files: read text, CoNLL-U or parquet; write HDF5, npz, parquet and others."""
 
 import json
 import shutil
@@ -39,36 +39,33 @@ def embed_file(
     progress: bool = False,
     engine: Engine | None = None,
 ) -> None:
-    """Write the vectors of each sentence of a corpus.
+    """Write the vectors of all sentences of a corpus.
 
-    The sentences are computed in parts, each a file that is complete as soon as it is there, in the
-    folder `OUTPUT.partial`. The same call after an interruption goes on behind the last of them.
-    Where `torch.distributed` is initialised, its processes share the parts, and the first makes
-    one output of them.
+    Sentences are processed in parts, which are written atomically to the folder `OUTPUT.partial`.
+    After an interruption, the same call resumes after the last part. If `torch.distributed` is
+    initialised, its processes share the parts, and the first process joins them.
 
     Args:
-        source: The corpus, as for `Rows`: files, compressed if their suffix says so, or a stream.
+        source: Corpus, as for `Rows`: files, also compressed, or a stream.
         output: File (HDF5, npz, parquet) or folder (safetensors, spaCy) to write.
-        model: The biLM, or a model that holds one, in evaluation mode.
-        tokenizer: Its tokenizer.
-        settings: What to write.
-        output_format: How to write it; None = by the output's suffix.
-        overwrite: Whether an output that is there already is replaced.
-        progress: Whether a progress bar is shown.
-        engine: Who computes, with the same model and settings; None = this process.
+        model: biLM, or a model that contains one, in evaluation mode.
+        tokenizer: Tokenizer of the model.
+        settings: Settings of the output.
+        output_format: Output format; None = by the output's suffix.
+        overwrite: Whether to replace an existing output.
+        progress: Whether to show a progress bar.
+        engine: Execution engine with the same model and settings; None = this process.
 
     Raises:
-        ValueError: If the input is malformed or empty, or an argument is, or the folder
-            `OUTPUT.partial` holds the beginning of something else.
-        FileExistsError: If the output is there and is not to be replaced, or is no such output.
+        ValueError: If the input is malformed or empty, an argument is invalid, or the folder
+            `OUTPUT.partial` belongs to another run.
+        FileExistsError: If the output exists and must not be replaced.
         BlockingIOError: If another process is writing the output.
-        OSError: If a file cannot be read or written. What is complete is kept.
+        OSError: If a file cannot be read or written. Complete parts are kept.
     """
     kind = find_format(output, output_format)
     if settings.id_column is not None and kind != "parquet":
-        raise ValueError(
-            f"Expected a parquet output, which holds ids, with an id column, got {kind}."
-        )
+        raise ValueError(f"Expected a parquet output with an id column, got {kind}.")
     folder = find_folder(output)
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
@@ -94,7 +91,7 @@ def embed_file(
                     shutil.rmtree(folder)
             _wait_for_all()
             if rank == 0:
-                _delete(folder / "output")  # of an interrupted run
+                _delete(folder / "output")  # files of an interrupted run
                 WRITERS[kind](parts, folder / "output")
                 _write_receipt(receipt, folder, run, rows)
                 if output.is_dir():
@@ -103,13 +100,13 @@ def embed_file(
         _wait_for_all()
         if rank == 0:
             _delete(folder)
-    if rank == 0:  # after the lock: as long as anything is left, the same command tidies up
+    if rank == 0:  # the lock is deleted last: until then the same command can clean up
         receipt.unlink(missing_ok=True)
     _wait_for_all()
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
-    """Check that what would be replaced is no input, and no folder of other things.
+    """Check that an output to be replaced is neither the input nor a folder of other files.
 
     Raises:
         FileExistsError: If it is.
@@ -117,15 +114,15 @@ def _check_replaceable(output: Path, rows: Rows) -> None:
     if any(
         Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
     ):
-        raise FileExistsError(f"{output} is what is to be read: choose another output.")
+        raise FileExistsError(f"{output} is the input. Choose another output.")
     names = [path.name for path in output.iterdir()] if output.is_dir() else []
     if FOLDER_INDEX not in names and not all(name.endswith(".spacy") for name in names):
-        raise FileExistsError(f"{output} is a folder of other files: choose another output.")
+        raise FileExistsError(f"{output} is a folder of other files. Choose another output.")
 
 
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:
-    """Note what an output was made of, from before it is in its place until all is tidied up."""
-    temporary = folder / "receipt.temporary"  # where the next run tidies up
+    """Store the settings of an output until it is in place and everything is cleaned up."""
+    temporary = folder / "receipt.temporary"  # the next run cleans up here
     temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
     temporary.replace(receipt)
 
@@ -133,10 +130,10 @@ def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows)
 def _check_finished(
     output: Path, folder: Path, receipt: Path, run: dict[str, Any], rows: Rows
 ) -> None:
-    """Check that an output was made by the same run, killed while it tidied up.
+    """Check that an existing output is from the same run, killed during its cleanup.
 
     Raises:
-        FileExistsError: If it was not.
+        FileExistsError: If it is not.
     """
     is_finished = receipt.exists() and not (folder / "output").exists()
     if is_finished:
@@ -144,11 +141,11 @@ def _check_finished(
             pass
         is_finished = json.loads(receipt.read_text()) == run | {"rows": rows.digest.hexdigest()}
     if not is_finished:
-        raise FileExistsError(f"{output} is there already: use another name, or pass --overwrite.")
+        raise FileExistsError(f"{output} exists. Use another name, or pass --overwrite.")
 
 
 def _wait_for_all() -> tuple[int, int]:
-    """Wait for all processes; return the number of this one, and how many there are."""
+    """Wait for all processes; return the rank of this process and the number of processes."""
     if not distributed.is_initialized():
         return 0, 1
     distributed.barrier()
@@ -156,10 +153,10 @@ def _wait_for_all() -> tuple[int, int]:
 
 
 def find_format(output: Path, output_format: str | None) -> OutputFormat:
-    """Find the format of an output by its name, unless it is given.
+    """Return the given format of an output, or find it by the output's name.
 
     Raises:
-        ValueError: If neither tells it.
+        ValueError: If the format is unknown.
     """
     known = get_args(OutputFormat)
     found = output_format or SUFFIXES.get(output.suffix)
@@ -167,7 +164,7 @@ def find_format(output: Path, output_format: str | None) -> OutputFormat:
         if found == name:
             return name
     raise ValueError(
-        f"Cannot tell the format of {str(output)!r}: expected a name that ends in one of "
+        f"Unknown format of {str(output)!r}: expected a name that ends in one of "
         f"{', '.join(SUFFIXES)}, or a format, one of {', '.join(known)}."
     )
 

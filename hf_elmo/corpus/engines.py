@@ -1,4 +1,4 @@
-"""Who computes the parts of an output: processes of this machine, or Ray's on many."""
+"""Execution backends: local processes, Ray."""
 
 import logging
 import os
@@ -22,19 +22,19 @@ from .arrow import Array
 from .rows import Row
 from .sentence_embedder import SentenceEmbedder
 
-WAITING_BLOCKS = 2  # of a worker: one that it computes, one that waits
-MAX_RETRIES = 5  # of a block, if its worker dies
+WAITING_BLOCKS = 2  # per worker: one in computation, one waiting
+MAX_RETRIES = 5  # per block, if its worker dies
 
 
 def embed_in_processes(
     blocks: Iterable[list[Row]], embedder: SentenceEmbedder, num_workers: int
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows in processes of this machine.
+    """Compute the vectors of blocks of rows in local processes.
 
     Args:
-        blocks: The rows.
-        embedder: What computes them.
-        num_workers: How many processes.
+        blocks: Blocks of rows.
+        embedder: Computes the vectors.
+        num_workers: Number of processes.
 
     Returns:
         An iterator of the pieces of each block, in their order.
@@ -54,15 +54,15 @@ def embed_in_processes(
             yield _make_pieces(first, vectors.result())
     except BrokenProcessPool as error:
         raise OSError(
-            "A worker died, as when memory runs out. What is complete is kept: run the same again, "
-            "with fewer workers perhaps."
+            "A worker died, possibly because memory ran out. Complete parts are kept. Run the same "
+            "command again, possibly with fewer workers."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _follow_parent() -> None:
-    """End this process when its parent is no more: killed, that one can tell nobody."""
+    """Exit when the parent process has ended, since a killed parent cannot stop its workers."""
 
     def wait() -> None:
         parent = parent_process()
@@ -86,25 +86,25 @@ def embed_in_ray(
     cpus_per_worker: int = 1,
     address: str | None = None,
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows by actors of Ray.
+    """Compute the vectors of blocks of rows with Ray actors.
 
-    A block goes to the actor, of those that have started, that has the least to do; the vectors
-    come back in order. An actor that dies is started again, and its block computed again.
+    Each block goes to the started actor with the least work. The vectors are returned in order. If
+    an actor dies, it is restarted and computes its block again.
 
     Args:
-        blocks: The rows.
-        embedder: What computes them; its model must be found on every machine.
-        num_workers: How many actors.
-        cpus_per_worker: Cores of each.
-        address: Of a Ray cluster, or `"auto"`; None = one on this machine, for the while.
+        blocks: Blocks of rows.
+        embedder: Computes the vectors; its model must be available on every machine.
+        num_workers: Number of actors.
+        cpus_per_worker: Cores per actor.
+        address: Address of a Ray cluster, or `"auto"`; None = start a temporary local cluster.
 
     Returns:
         An iterator of the pieces of each block, in their order.
 
     Raises:
         ImportError: If Ray is not installed.
-        ValueError: If the cluster has no room for an actor, or the embedder's settings are wrong.
-        OSError: If Ray gives up.
+        ValueError: If the cluster has no resources for an actor, or the settings are wrong.
+        OSError: If Ray fails.
     """
     blocks = iter(blocks)
     first = next(blocks, None)
@@ -122,7 +122,9 @@ def embed_in_ray(
         )(SentenceEmbedder).remote
         actors = [make_actor(**asdict(embedder)) for _ in range(num_workers)]
         starts = {actor.__ray_ready__.remote(): actor for actor in actors}
-        waiting: deque[tuple[list[Row], Any, Any]] = deque()  # rows, their vectors, the actor
+        waiting: deque[tuple[list[Row], Any, Any]] = (
+            deque()
+        )  # rows, reference to their vectors, actor
         for block in chain([first], blocks):
             actor = _choose_actor(ray, starts, [work[1:] for work in waiting])
             waiting.append((block, actor.embed.remote([row.words for row in block]), actor))
@@ -130,18 +132,18 @@ def embed_in_ray(
                 yield _receive(ray, *waiting.popleft())
         while waiting:
             yield _receive(ray, *waiting.popleft())
-    except ray.exceptions.RayTaskError as error:  # what the embedder itself has raised
+    except ray.exceptions.RayTaskError as error:  # an error of the embedder
         raise error.cause from error
     except ray.exceptions.RayError as error:
         raise OSError(
-            f"Ray gave up: {error}. What is complete is kept: run the same again."
+            f"Ray failed: {error}. Complete parts are kept. Run the same command again."
         ) from error
     finally:
         ray.shutdown()
 
 
 def _check_room(resources: dict[str, float], needs: dict[str, int]) -> None:
-    """Refuse a cluster in which an actor would wait for ever."""
+    """Refuse a cluster without the resources for an actor."""
     for name, number in needs.items():
         if resources.get(name, 0) < number:
             raise ValueError(
@@ -151,7 +153,7 @@ def _check_room(resources: dict[str, float], needs: dict[str, int]) -> None:
 
 
 def _choose_actor(ray: ModuleType, starts: dict[Any, Any], waiting: list[tuple[Any, Any]]) -> Any:
-    """Return the actor that has the least to do; wait until one has started."""
+    """Return the actor with the least work; wait until one has started."""
     ray.wait(list(starts))
     look = {"timeout": 0, "fetch_local": False}
     started = ray.wait(list(starts), num_returns=len(starts), **look)[0]
@@ -162,16 +164,16 @@ def _choose_actor(ray: ModuleType, starts: dict[Any, Any], waiting: list[tuple[A
 
 
 def _receive(ray: ModuleType, block: list[Row], vectors: Any, _: Any) -> Iterator[Piece]:
-    return _make_pieces(block, map(np.array, ray.get(vectors)))  # copies, free of Ray's memory
+    return _make_pieces(
+        block, map(np.array, ray.get(vectors))
+    )  # copies, independent of Ray's memory
 
 
 def _start_ray(address: str | None, num_cpus: int) -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise ImportError(
-            "The engine ray needs the package ray: pip install 'spacy-elmo[scale]'."
-        ) from error
+        raise ImportError("The engine ray needs the package ray. Run pip install ray.") from error
     own: dict[str, Any] = (
         {"num_cpus": num_cpus, "include_dashboard": False} if address is None else {}
     )

@@ -1,4 +1,4 @@
-"""The parts of an output: each a file that is complete as soon as it is there."""
+"""Parts of an output: files that are written atomically, for resuming."""
 
 import json
 import os
@@ -30,14 +30,14 @@ from .settings import Settings
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
-SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as UTF-8 bytes of JSON
-IDS_KEY = "ids"  # tensor of a part: the ids of its sentences, the same way
-QUOTED_CHARACTERS = 60  # of a sentence, in an error
+SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
+IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
+QUOTED_CHARACTERS = 60  # length of a quoted sentence in an error
 LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
 
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
-    """Describe all that decides the vectors but the text, in what JSON can hold."""
+    """Describe all settings that determine the vectors, for JSON."""
     return {
         **asdict(settings),
         "quantization": cast(ElmoBilm, model.base_model).quantization,
@@ -46,15 +46,15 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
 
 
 def find_folder(output: Path) -> Path:
-    """Return the folder of an output's parts."""
+    """Return the folder for the parts of an output."""
     return output.with_name(output.name + ".partial")
 
 
 def open_folder(folder: Path, run: dict[str, Any]) -> None:
-    """Make the folder of the parts, or check that it holds the beginning of the same run."""
+    """Make the folder for the parts, or check that it belongs to the same run."""
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists():  # a run was killed while it deleted the folder
+    if not path.exists():  # a run was killed while deleting the folder
         for part in folder.glob(PARTS):
             part.unlink()
     for leftover in folder.glob("*.temporary"):
@@ -70,13 +70,13 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
     ]
     if different:
         raise ValueError(
-            f"{folder} holds the beginning of something else, with {', '.join(different)}. "
-            "Go on with that, or delete the folder."
+            f"{folder} belongs to a run with other settings: {', '.join(different)}. "
+            "Use these settings, or delete the folder."
         )
 
 
 def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
-    """Compute a checksum of the weights, so that parts of two models are never mixed."""
+    """Compute a checksum of the weights, to avoid mixing the parts of two models."""
     checksum = 0
     for weight in cast(Any, model).state_dict().values():
         data = weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
@@ -84,7 +84,7 @@ def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
     return checksum
 
 
-# Computes the vectors of blocks of rows; yields those of each, in their order, in pieces.
+# Computes the vectors of blocks of rows; yields the pieces of each block, in order.
 Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
 
 
@@ -94,7 +94,7 @@ def embed_blocks(
     tokenizer: PreTrainedTokenizerBase,
     settings: Settings,
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows in this process: huge sentences are never whole."""
+    """Compute the vectors of blocks of rows in this process, with huge sentences in pieces."""
     for block in blocks:
         yield embed_pieces(
             [row.words for row in block],
@@ -118,9 +118,9 @@ def write_parts(
     rank: int,
     num_ranks: int,
 ) -> list[Path]:
-    """Compute the parts that are this process's and not there yet; return the paths of all."""
+    """Compute the missing parts of this process; return the paths of all parts."""
     parts: list[Path] = []
-    waiting: deque[tuple[Path, list[Row]]] = deque()  # the engine is at work on them
+    waiting: deque[tuple[Path, list[Row]]] = deque()  # blocks in computation
 
     def find_missing(bar: "tqdm[Any]") -> Iterator[list[Row]]:
         for block in cut_blocks(rows):
@@ -143,18 +143,18 @@ def write_parts(
             _write_part(*waiting.popleft(), pieces, config, rows.settings)
     if not parts:
         share = "" if rows.settings.num_shards == 1 else f" for shard {rows.settings.shard}"
-        raise ValueError(f"The input holds no sentence{share}.")
+        raise ValueError(f"Expected sentences in the input{share}, found none.")
     return parts
 
 
 def _check_part(part: Path, block: list[Row]) -> None:
-    """Check that an earlier run's part is of these rows."""
+    """Check that the part of an earlier run contains these rows."""
     for before, now in zip_longest(read_rows(part), block):
         if before != now:
             number = (before or now).number
             raise ValueError(
                 f"Expected sentence {number} to be {_quote(before)}, as when {part.parent} was "
-                f"begun, got {_quote(now)}. Go on with the same text, or delete the folder."
+                f"written, got {_quote(now)}. Use the same text, or delete the folder."
             )
 
 
@@ -168,9 +168,9 @@ def _quote(row: Row | None) -> str:
 def _write_part(
     part: Path, block: list[Row], pieces: Iterable[Piece], config: ElmoConfig, settings: Settings
 ) -> None:
-    """Write a safetensors file with a tensor for each sentence, named by its number.
+    """Write a safetensors file with one tensor per sentence, named by its number.
 
-    Their shapes are known beforehand, so that it is written piece by piece and none is ever whole.
+    All shapes are known in advance, so the file is written piece by piece.
     """
     layers = (config.num_mixed_layers,) if settings.layers == "all" else ()
     tokens = [(len(row.words),) if settings.pooling == "none" else () for row in block]
@@ -187,7 +187,9 @@ def _write_part(
         file.write(header)
         for piece in pieces:
             shape = shapes[piece.sentence]
-            num_planes = shape[0] if len(shape) == LAYERED else 1  # each contiguous in the file
+            num_planes = (
+                shape[0] if len(shape) == LAYERED else 1
+            )  # pieces that are contiguous in the file
             array = piece.vectors.contiguous().numpy().reshape(num_planes, -1)
             size = prod(shape) // num_planes
             for plane, vectors in enumerate(array):
@@ -202,7 +204,7 @@ def _write_part(
 
 
 def read_rows(part: Path) -> list[Row]:
-    """Read the rows of a part, without their vectors."""
+    """Read the rows of a part without their vectors."""
     with safe_open(part, "np") as tensors:
         names = set(tensors.keys())
         first = min(int(name) for name in names - {SENTENCES_KEY, IDS_KEY})
@@ -214,7 +216,7 @@ def read_rows(part: Path) -> list[Row]:
 
 
 def read_parts(parts: list[Path]) -> Iterator[tuple[Row, Any]]:
-    """Read each row and its tensor, as a slice that is not loaded yet."""
+    """Read each row with its tensor, as a slice that is loaded on demand."""
     for part in parts:
         with safe_open(part, "np") as tensors:
             for row in read_rows(part):

@@ -1,4 +1,4 @@
-"""The rows of a corpus: numbered sentences of text files, parquet files or a stream."""
+"""Rows of a corpus: numbered sentences of text files, parquet files or a stream."""
 
 import hashlib
 import json
@@ -14,16 +14,16 @@ from .arrow import read_parquet
 from .settings import Settings
 
 PARQUET_SUFFIX = ".parquet"
-PART_BATCHES = 4  # batches of words that make a part: what an interruption loses at most
+PART_BATCHES = 4  # batches per part: the maximum loss at an interruption
 
 
 class Row(NamedTuple):
-    """A sentence of a corpus.
+    """Sentence of a corpus.
 
     Attributes:
-        number: How many sentences are before it.
-        words: Its words.
-        id: Its name in the corpus, or None if it has none but its number.
+        number: Number of sentences before it.
+        words: Words of the sentence.
+        id: Id in the corpus, or None.
     """
 
     number: int
@@ -32,26 +32,26 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """The rows of a corpus, in its order; to be read again, if it is not a stream.
+    """Rows of a corpus in order; they can be read repeatedly, except from a stream.
 
-    With an id column and files enough, a shard has only its own files, and numbers them. Else it
-    reads all, since a sentence's number is how many are before it: `shares_files` tells which.
+    With an id column and enough files, a shard reads only its own files (`shares_files`). Otherwise
+    it reads all files, because the number of a sentence counts all sentences before it.
 
     Attributes:
-        position: How many bytes of the files have been read.
-        num_bytes: How many there are, or None if it is a stream.
+        position: Number of bytes that have been read.
+        num_bytes: Size of all files; None = a stream.
 
     Args:
-        source: A file, a pattern such as `text/*.gz`, an address such as `s3://bucket/*.parquet`,
-            or a binary stream of text.
-        settings: What to read.
+        source: File, pattern such as `text/*.gz`, address such as `s3://bucket/*.parquet`, or
+            binary stream of text.
+        settings: Settings of the input.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If ids are asked of a file that has no columns.
+        ValueError: If ids are requested from a file without columns.
     """
 
-    digest: "hashlib._Hash"  # of the rows that the last iteration has read
+    digest: "hashlib._Hash"  # number of rows that the last iteration has read
 
     def __init__(self, source: str | Path | BinaryIO, settings: Settings) -> None:
         self.settings = settings
@@ -66,16 +66,14 @@ class Rows:
         self.position = 0
         for name in self.files or ["the input"]:
             if settings.id_column is not None and not name.endswith(PARQUET_SUFFIX):
-                raise ValueError(
-                    f"Expected parquet files, which have columns, with an id column, got {name}."
-                )
+                raise ValueError(f"Expected parquet files with an id column, got {name}.")
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.
 
         Raises:
-            ValueError: If a file is not what its name or the settings say.
-            OSError: If it cannot be read.
+            ValueError: If a file does not have the expected format.
+            OSError: If a file cannot be read.
         """
         self.position = 0
         self.digest = hashlib.sha256()
@@ -115,7 +113,7 @@ class Rows:
 
 
 def cut_blocks(rows: Rows) -> Iterator[list[Row]]:
-    """Cut the rows that are this shard's into blocks, each of which makes a part of the output."""
+    """Split the rows of this shard into blocks, one for each part of the output."""
     settings = rows.settings
     num_words = PART_BATCHES * settings.max_batch_tokens
     blocks = group_sentences(rows, num_words, lambda row: len(row.words))

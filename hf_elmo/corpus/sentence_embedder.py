@@ -1,4 +1,4 @@
-"""One picklable callable that adds vectors to a batch: the seam of every engine."""
+"""Picklable callable that adds vectors to a batch, used by every engine."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -28,23 +28,23 @@ Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 class SentenceEmbedder:
     """Add the vectors of each sentence to a batch.
 
-    It is made for engines that send a function to many processes: pickled, it is its arguments. A
-    process loads the model when it embeds its first batch, once for all embedders with the same
-    arguments, and keeps the vectors of words that it met.
+    For engines that send a function to many processes. Pickling stores the arguments only. A
+    process loads the model at its first batch, once for all embedders with the same arguments, and
+    caches the vectors of words.
 
     Attributes:
-        model: A folder or a name on the Hub.
+        model: Folder or Hub name.
         layers: As for `embed`.
         pooling: As for `embed`.
-        output_dtype: Of the vectors.
-        dtype: What the model computes in.
-        quantization: `"int8"` for products of the LSTMs in 8 bits, by ONNX Runtime; or None.
+        output_dtype: Data type of the vectors.
+        dtype: Data type of the computation.
+        quantization: `"int8"` for 8-bit LSTM products by ONNX Runtime; or None.
         backend: As for `load_model`.
-        device: Such as `"cpu"` or `"cuda"`; None = the best.
+        device: Device such as `"cpu"` or `"cuda"`; None = a GPU if there is one.
         max_batch_tokens: As for `embed`.
-        threads: Of PyTorch in a process that loads the model; None = as many as it has.
-        text_column: Where a batch has its sentences: lists of words, or words between white space.
-        vectors_column: Where the vectors go.
+        threads: PyTorch threads of a process that loads the model; None = unchanged.
+        text_column: Input column: lists of words, or words separated by whitespace.
+        vectors_column: Output column.
     """
 
     model: str = BUNDLED_NAME
@@ -65,17 +65,17 @@ class SentenceEmbedder:
         """Return the batch with its vectors.
 
         Args:
-            batch: A dictionary of columns (arrays or lists), or a record batch or table of pyarrow.
+            batch: Dictionary of columns (arrays or lists), or a record batch or table of pyarrow.
 
         Returns:
-            The same with one column more. In a dictionary: a list of arrays `(words, width)`, with
-            a first axis of layers if `layers="all"`; pooled, one array of all sentences. In Arrow:
-            lists of their numbers; the schema's metadata has the JSON `{"layers": ..., "width":
-            ...}` under `hf_elmo`, for `np.reshape(numbers, (layers, -1, width))`.
+            The batch with one more column. In a dictionary it is a list of arrays `(words, width)`,
+            with a first axis of layers if `layers="all"`. If pooled, it is one array. In Arrow it
+            contains flat lists. The schema's metadata contains the JSON `{"layers": ...,
+            "width": ...}` under `hf_elmo`, for `np.reshape(values, (layers, -1, width))`.
 
         Raises:
-            TypeError: If the batch is neither.
-            ValueError: If it lacks the text, or an argument is wrong.
+            TypeError: If the batch has another type.
+            ValueError: If the batch lacks the text column, or an argument is wrong.
         """
         if not isinstance(batch, dict) and not is_arrow(batch):
             raise TypeError(
@@ -99,7 +99,7 @@ class SentenceEmbedder:
         return add_vectors(batch, self.vectors_column, arrays, self.output_dtype, layers, width)
 
     def embed(self, sentences: Iterable[Sequence[str]]) -> list[Array]:
-        """Compute the vectors of each sentence, as the function `embed` does."""
+        """Compute the vectors of each sentence, like the function `embed`."""
         vectors = embed(
             sentences,
             *self.load(),
@@ -111,10 +111,10 @@ class SentenceEmbedder:
         return list(vectors)
 
     def load(self) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
-        """Load the model and its tokenizer, once a process.
+        """Load the model and its tokenizer, once per process.
 
         Raises:
-            ValueError: If there is no such model or device.
+            ValueError: If the model or the device does not exist.
         """
         return _load_once(
             self.model, self.dtype, self.quantization, self.backend, self.device, self.threads
@@ -143,21 +143,22 @@ def load_model(
     backend: Backend = "auto",
     device: str | None = None,
 ) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
-    """Load a model and its tokenizer, ready to embed.
+    """Load a model and its tokenizer for inference.
 
     Args:
-        name: A folder or a name on the Hub.
-        dtype: Dtype in which the model computes.
-        quantization: `"int8"` for products of the LSTMs in 8 bits, by ONNX Runtime; or None.
-        backend: `"auto"` for ONNX Runtime in float32 or 8 bits on a CPU, else PyTorch; `"torch"` or
-            `"onnx"`.
+        name: Folder or Hub name.
+        dtype: Data type of the computation.
+        quantization: `"int8"` for 8-bit LSTM products by ONNX Runtime; or None.
+        backend: `"torch"`, `"onnx"`, or `"auto"`: ONNX Runtime on a CPU for int8 and for smaller
+            float32 models, else PyTorch.
         device: Device; None = a GPU if there is one, else the CPU.
 
     Returns:
-        Both.
+        The model and the tokenizer.
 
     Raises:
-        ValueError: If there is no such model or device, or the backend cannot do what is asked.
+        ValueError: If the model or the device does not exist, or the backend does not support the
+            settings.
     """
     if Path(name).is_file():
         raise ValueError(

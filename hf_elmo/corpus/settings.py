@@ -1,4 +1,4 @@
-"""What decides the contents of an output: its input, what is computed of it, and its share."""
+"""Settings that determine the output."""
 
 import re
 from dataclasses import dataclass
@@ -9,29 +9,29 @@ from hf_elmo.text.text_reader import InputFormat
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 
-VECTORS_COLUMN = "vectors"  # of a parquet output
+VECTORS_COLUMN = "vectors"  # column of a parquet output
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the contents of an output: an interrupted run goes on with the same only.
+    """Settings that determine the output; a run resumes only with the same.
 
     Attributes:
         model: Name of the model.
-        input_format: Of files other than parquet. `"text"`: one tokenised sentence a line, words
-            between white space; `"raw"`: text for spaCy to cut; `"conllu"`: CoNLL-U.
-        pipeline: spaCy language or pipeline that cuts raw text.
-        text_column: Column of a parquet file with a sentence a row: a list of words, or words
-            between white space.
-        id_column: Column of a parquet file that names its rows; None = they are numbered.
+        input_format: Format of files other than parquet. `"text"`: one tokenised sentence per line,
+            words separated by whitespace; `"raw"`: raw text for spaCy; `"conllu"`: CoNLL-U.
+        pipeline: spaCy language or pipeline for raw text.
+        text_column: Parquet column with one sentence per row: a list of words, or words separated
+            by whitespace.
+        id_column: Parquet column with ids; None = rows are numbered.
         layers: As for `embed_pieces`.
         pooling: As for `embed_pieces`.
-        dtype: Of the vectors in the output.
+        dtype: Data type of the output.
         max_batch_tokens: As for `embed_pieces`.
-        shard: Which share of the sentences: `"2/3"` is the second of three.
+        shard: Share of the sentences: `"2/3"` is the second of three.
 
     Raises:
-        ValueError: If there is no such shard, or the ids' column has the name of the vectors'.
+        ValueError: If the shard is invalid, or the id column has the name of the vector column.
     """
 
     model: str = ""
@@ -60,10 +60,10 @@ class Settings:
 
     @property
     def shard_number(self) -> int:
-        """Number of the share, from 1."""
+        """Number of the shard, from 1."""
         return int(self.shard.partition("/")[0])
 
     @property
     def num_shards(self) -> int:
-        """How many shares there are."""
+        """Number of shards."""
         return int(self.shard.partition("/")[2])

@@ -1,4 +1,4 @@
-"""Outputs made of parts: HDF5, npz, parquet, safetensors or DocBin."""
+"""Join the parts of an output: HDF5, npz, parquet, safetensors or DocBin."""
 
 import errno
 import json
@@ -28,15 +28,15 @@ SUFFIXES: dict[str, OutputFormat] = {
     ".safetensors": "safetensors",
     ".spacy": "spacy",
 }
-FOLDER_INDEX = "index.json"  # of an output that is a folder of parts
-COPY_ROWS = 4096  # rows of vectors that are copied at a time
-DATASET_BYTES = 1024  # what HDF5 needs for a dataset beside its data, rather more than less
+FOLDER_INDEX = "index.json"  # file in an output folder
+COPY_ROWS = 4096  # rows that are copied at a time
+DATASET_BYTES = 1024  # overhead of HDF5 per dataset, an upper estimate
 
 
 def write_hdf5(parts: list[Path], output: Path) -> None:
-    """Write AllenNLP's layout: a dataset a sentence, and which sentence is where.
+    """Write AllenNLP's layout: one dataset per sentence, and an index.
 
-    The keys are the numbers of the sentences. `sentence_to_index` is one string of JSON
+    Keys are the numbers of the sentences. `sentence_to_index` is one JSON string
     (allennlp/commands/elmo.py).
     """
     import h5py
@@ -55,7 +55,7 @@ def write_hdf5(parts: list[Path], output: Path) -> None:
 
 
 def _check_space(parts: list[Path], output: Path) -> None:
-    """Check beforehand that an HDF5 file fits: HDF5 does not survive a disk that fills up."""
+    """Check in advance that an HDF5 file fits, because HDF5 crashes on a full disk."""
     num_datasets = 0
     for part in parts:
         with safe_open(part, "np") as tensors:
@@ -68,7 +68,7 @@ def _check_space(parts: list[Path], output: Path) -> None:
 
 
 def write_npz(parts: list[Path], output: Path) -> None:
-    """Write an array a sentence, named by its number, to a file for `numpy.load`."""
+    """Write one array per sentence, named by its number, to a file for `numpy.load`."""
     with zipfile.ZipFile(output, "w") as archive:
         for row, tensor in read_parts(parts):
             shape = tuple(tensor.get_shape())
@@ -81,7 +81,7 @@ def write_npz(parts: list[Path], output: Path) -> None:
 
 
 def write_safetensors(parts: list[Path], output: Path) -> None:
-    """Write a folder of the parts themselves and an `index.json`: which sentence is in which."""
+    """Write a folder of the parts, with an `index.json` that maps sentences to files."""
     output.mkdir()
     index = {}
     for part in parts:
@@ -91,7 +91,7 @@ def write_safetensors(parts: list[Path], output: Path) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Link a file to a second name, or copy it where that is not possible."""
+    """Link a file to a second name, or copy it if linking is not possible."""
     try:
         target.hardlink_to(path)
     except OSError:
@@ -99,11 +99,11 @@ def _link(path: Path, target: Path) -> None:
 
 
 def write_docbin(parts: list[Path], output: Path) -> None:
-    """Write a folder of spaCy's DocBin files, a doc a sentence.
+    """Write a folder of spaCy's DocBin files with one doc per sentence.
 
-    The vectors are where spaCy keeps values of `doc._`, since a DocBin has no tensors:
+    A DocBin has no tensors, so the vectors are stored as extension attributes:
     `doc._.elmo_layers` `(layers, tokens, hidden_size)` or `doc._.elmo_vectors`
-    `(tokens, hidden_size)`, both known to `spacy_elmo`; pooled ones in `doc._.elmo_pooled`.
+    `(tokens, hidden_size)`, as in `spacy_elmo`; pooled vectors in `doc._.elmo_pooled`.
     """
     from spacy.tokens import Doc, DocBin
     from spacy.vocab import Vocab
@@ -123,10 +123,10 @@ def write_docbin(parts: list[Path], output: Path) -> None:
 
 
 def write_parquet(parts: list[Path], output: Path) -> None:
-    """Write a parquet file: the id of each sentence, and the numbers of its vectors as a list.
+    """Write a parquet file with the id of each sentence and its vectors as a flat list.
 
-    Without an id column, a sentence's id is its number. How the numbers lie is in the schema's
-    metadata, as `SentenceEmbedder` writes it.
+    Without an id column, the id is the number of the sentence. The schema's metadata contains the
+    shape, as for `SentenceEmbedder`.
     """
     settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
     write_tables((_make_table(part, settings) for part in parts), output)
@@ -155,7 +155,7 @@ def _find_dtype(tensor: Any) -> "np.dtype[Any]":
 
 
 def _cut(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Cut an array into places of bounded size, in the order of its memory."""
+    """Split an array into blocks of limited size, in memory order."""
     if len(shape) == 1:
         yield (slice(None),)
         return

@@ -8,52 +8,40 @@ import typer
 from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
 
-from .entities import make_entities
-from .explorer import Explorer
-from .page import make_page
-from .server import DemoServer
-
 
 def add_commands(app: typer.Typer) -> None:
-    """Add this room's command."""
+    """Add this folder's command."""
     app.command()(demo)
 
 
 @report_errors
 def demo(
-    output: Annotated[Path, typer.Option(help="File to write.")] = Path("elmo-demo.html"),
+    folder: Annotated[Path, typer.Argument(help="Folder to write; new or empty.")],
     model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Store the LSTMs' weights in 8 bits: a smaller page.")
+    ] = False,
     pipeline: Annotated[
         list[str] | None,
         typer.Option(help="Trained spaCy pipeline, to show the entities it finds; repeatable."),
     ] = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page on localhost, for any sentence.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option(help="Of the server; 0 = any free.", min=0, max=65535)
-    ] = 8000,
+    onnxruntime_web: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the npm package; without it, npm installs the package."),
+    ] = None,
 ) -> None:
-    """Write a page that shows what the model does: neighbours, senses, mixes, guesses.
+    """Write a web page that runs the model in the browser, for any static host.
 
     \b
-    python -m hf_elmo demo
-    python -m hf_elmo demo --model my-elmo --output my-demo.html
-    python -m hf_elmo demo --serve
+    python -m hf_elmo demo my-demo
+    python -m http.server --bind 127.0.0.1 --directory my-demo
 
-    The page is one file and needs no network. With --serve nothing is written; the page then takes
-    sentences of your own, and nobody but this machine can reach it.
+    The page shows a word's neighbours in its sentence by layer, mixes, senses and guesses. It sends
+    nothing anywhere. Needs npm, or --onnxruntime-web.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
-    explorer = Explorer.load(model)
-    entities = make_entities(pipeline) if pipeline else ""
-    page = make_page(explorer, Path(model).name, is_served=serve, entities=entities)
-    if not serve:
-        output.write_text(page, encoding="utf-8")
-        typer.echo(f"Wrote {output}, {len(page.encode()):,} bytes.")
-        return
-    with DemoServer(explorer, page, port) as server:
-        typer.echo(f"Serving http://localhost:{server.server_port}/ until interrupted.")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            typer.echo("Stopped.")
+    from .page import write_demo
+
+    write_demo(folder, model, int8=int8, pipelines=pipeline or (), runtime=onnxruntime_web)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    typer.echo(f"Wrote {folder}, {size:,} bytes. To see it on this machine:", err=True)
+    typer.echo(f"python -m http.server --bind 127.0.0.1 --directory {folder}", err=True)

@@ -1,91 +1,200 @@
-"""The demo as one HTML file: what is computed ahead, and how it goes into the page."""
+"""Folder of the demo's page: its sources, the model, the collection and ONNX Runtime Web."""
 
-import base64
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from .explorer import Array, Explorer
+from hf_elmo.bundled import resolve_name
+from hf_elmo.language_model.models import load_language_model, load_vocabulary
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.loading import check_name
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_heads import ElmoForPreTraining
 
-TEMPLATE = Path(__file__).with_name("page.html")
+from .collection import Array, Collection, read_collection
+from .spacy_data import find_entities, read_tokenizer_rules
+
+WEB = Path(__file__).with_name("web")
+PACKAGE_NAME, LOCK_NAME = "package.json", "package-lock.json"
+RUNTIME_FILES = {  # in the package onnxruntime-web, and in the page's folder
+    "ort.wasm.bundle.min.mjs": "onnxruntime.js",  # hosts know the type of .js better than of .mjs
+    "ort-wasm-simd-threaded.mjs": "ort-wasm-simd-threaded.mjs",  # for Node.js, not for browsers
+    "ort-wasm-simd-threaded.wasm": "ort-wasm-simd-threaded.wasm",
+}
 MAPPED_WORDS = ("bank", "play")
-# Sentences that the page shows without a server, and the word that is picked first.
-EXAMPLES = (
-    ("He sat on the bank of the river and looked at the water .", "bank"),
-    ("The bank would not lend him any more money .", "bank"),
-    ("The children play in the garden until dark .", "play"),
-    ("He wrote a play for the new theatre .", "play"),
-    ("She wrote a long letter to her father .", "letter"),
-    ("The doctor gave the patient a bottle of medicine .", "patient"),
-)
-SHORTEST = 4  # letters of a word that can be picked without a server
 
 
-def make_page(explorer: Explorer, model_name: str, *, is_served: bool, entities: str = "") -> str:
-    """Make the page.
+def write_demo(
+    folder: Path,
+    name: str,
+    *,
+    int8: bool = False,
+    pipelines: Sequence[str] = (),
+    runtime: Path | None = None,
+) -> None:
+    """Write the folder completely or not at all.
 
     Args:
-        explorer: The model and its collection.
-        model_name: How the page names the model.
-        is_served: Whether a server answers for other sentences.
-        entities: HTML of a section on entities; it is taken as it is.
-    """
-    data = {
-        "model": model_name,
-        "isServed": is_served,
-        "numLayers": explorer.num_layers,
-        "sentences": explorer.sentences,
-        "places": explorer.places,
-        "norms": _encode(explorer.norms()),
-        "queries": list(_make_queries(explorer)),
-        "maps": [explorer.map_senses(word) for word in MAPPED_WORDS],
-    }
-    # "<" would end the script, or begin another.
-    text = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
-    template = TEMPLATE.read_text(encoding="utf-8")
-    return template.replace("<!-- entities -->", entities).replace("<!-- data -->", text)
-
-
-def make_query(explorer: Explorer, words: Sequence[str], position: int) -> dict[str, Any]:
-    """Compute what the page shows of a word in its sentence.
+        folder: A folder that does not exist or is empty.
+        name: Folder or name of a biLM that reads bytes.
+        int8: Whether to store the weights of the LSTMs in 8 bits.
+        pipelines: spaCy pipelines; the page shows entities that they find.
+        runtime: Folder of the npm package onnxruntime-web; None = install it by npm.
 
     Raises:
-        ValueError: If there is no such word, or there are more or longer ones than are taken.
+        FileExistsError: If the folder is not empty.
+        FileNotFoundError: If npm is needed and missing, or `runtime` is not such a folder.
+        OSError: If npm fails, or there is no such model or pipeline.
+        ValueError: If the model cannot be exported, or does not read bytes.
     """
-    comparison = explorer.compare(words, position)
+    from hf_elmo.onnx import export_onnx
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(
+            f"Expected a new or empty folder, got {folder}. Choose another name or remove it."
+        )
+    model, tokenizer, vocabulary = _load(name)
+    if getattr(tokenizer, "characters", None) != "bytes" or model.config.word_embedding_size:
+        raise ValueError(f"Expected a biLM that reads bytes only, got {name}, which reads others.")
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".demo-") as temporary:
+        built = Path(temporary, "demo")
+        ignored = shutil.ignore_patterns(LOCK_NAME)
+        shutil.copytree(WEB, built, ignore=ignored, copy_function=shutil.copyfile)
+        copy_runtime(runtime or install_runtime(Path(temporary)), built)
+        collection = Collection(model, tokenizer, read_collection())
+        (built / "collection.bin").write_bytes(collection.vectors.astype("<f4").tobytes())
+        bilm = model if isinstance(model, ElmoModel) else model.elmo
+        export_onnx(bilm, built / "model.onnx", quantization="int8" if int8 else None)
+        data = make_data(model, collection, pipelines)
+        data["model"] = Path(name).name
+        if vocabulary is not None and isinstance(model, ElmoForPreTraining):
+            data["guesses"] = _write_softmax(built / "softmax.bin", model, tokenizer, vocabulary)
+        (built / "data.json").write_text(json.dumps(data), encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()
+        built.rename(folder)
+
+
+def _load(
+    name: str,
+) -> tuple[ElmoModel | ElmoForPreTraining, PreTrainedTokenizerBase, TargetVocabulary | None]:
+    """Load a model, with its softmax if it has one."""
+    name = resolve_name(name)
+    check_name(name)
+    if AutoConfig.from_pretrained(name).vocab_size and load_vocabulary(name) is not None:
+        return load_language_model(name)
+    return ElmoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name), None
+
+
+def copy_runtime(package: Path, folder: Path) -> None:
+    """Copy the files of ONNX Runtime Web that the page loads.
+
+    Args:
+        package: Folder of the npm package onnxruntime-web.
+        folder: Where to write them.
+
+    Raises:
+        FileNotFoundError: If it is not such a folder.
+    """
+    for source, target in RUNTIME_FILES.items():
+        if not (package / "dist" / source).is_file():
+            raise FileNotFoundError(
+                f"Expected the npm package onnxruntime-web in {package}, found no dist/{source}."
+            )
+        shutil.copyfile(package / "dist" / source, folder / target)
+
+
+def install_runtime(folder: Path) -> Path:
+    """Install onnxruntime-web by npm, in the version of the lock file; return its folder."""
+    version = json.loads((WEB / PACKAGE_NAME).read_text())["dependencies"]["onnxruntime-web"]
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FileNotFoundError(
+            f"Expected npm to install onnxruntime-web {version}, found none. Install Node.js. Or "
+            f"run `npm pack onnxruntime-web@{version}` on another machine, unpack the archive, and "
+            "give its folder: --onnxruntime-web package"
+        )
+    for name in (PACKAGE_NAME, LOCK_NAME):
+        shutil.copyfile(WEB / name, folder / name)
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=0"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise OSError(
+            f"Expected npm to install onnxruntime-web {version}, got: {result.stderr[-1000:]}"
+            "Give a copy of the package: --onnxruntime-web FOLDER"
+        )
+    return folder / "node_modules" / "onnxruntime-web"
+
+
+def make_data(
+    model: ElmoModel | ElmoForPreTraining, collection: Collection, pipelines: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Collect what the page reads as JSON."""
+    config = model.config
+    maps = {word: collection.map_senses(word) for word in MAPPED_WORDS}
     return {
-        "words": words,
-        "position": position,
-        "products": _encode(comparison.products),
-        "norm": _encode(comparison.norm),
-        "guesses": explorer.guess(words, position),
-        "misspelt": misspell(words[position]),
+        "numLayers": len(collection.vectors),
+        "width": config.hidden_size,
+        "spelling": {
+            "numCells": config.max_characters_per_token,
+            "wordStart": config.word_start_char_id,
+            "wordEnd": config.word_end_char_id,
+            "padding": config.char_padding_id,
+            "boundaries": {
+                "<S>": config.sentence_start_char_id,
+                "</S>": config.sentence_end_char_id,
+            },
+        },
+        "tokenizer": read_tokenizer_rules(),
+        "sentences": collection.sentences,
+        "senses": [sense.partition(": ")[2] for sense in collection.senses],
+        "places": collection.places,
+        "maps": [
+            {
+                "word": word,
+                "uses": found.uses,
+                "origins": found.origins.tolist(),
+                "axes": found.axes.swapaxes(1, 2).tolist(),
+            }
+            for word, found in maps.items()
+        ],
+        "entities": find_entities(pipelines),
     }
 
 
-def _make_queries(explorer: Explorer) -> Iterator[dict[str, Any]]:
-    """Compute the words of the examples, the picked one first, and that one misspelt."""
-    for sentence, picked in EXAMPLES:
-        words = sentence.split()
-        first = words.index(picked)
-        others = [n for n, word in enumerate(words) if n != first and len(word) >= SHORTEST]
-        for position in (first, *others):
-            yield make_query(explorer, words, position)
-        misspelt = [*words[:first], misspell(picked), *words[first + 1 :]]
-        yield {**make_query(explorer, misspelt, first), "isMisspelt": True}
+@torch.no_grad()
+def _write_softmax(
+    path: Path,
+    model: ElmoForPreTraining,
+    tokenizer: PreTrainedTokenizerBase,
+    vocabulary: TargetVocabulary,
+) -> dict[str, Any]:
+    """Write the softmax: scales and biases in float32, then weights in 8 bits, row by row.
 
-
-def misspell(word: str) -> str:
-    """Exchange the last two neighbouring letters inside a word that differ; else double its end."""
-    for n in range(len(word) - 3, 0, -1):
-        if word[n] != word[n + 1]:
-            return word[:n] + word[n + 1] + word[n] + word[n + 2 :]
-    return word + word[-1:]
-
-
-def _encode(numbers: Array) -> str:
-    """Write numbers as the page reads them: float32, little-endian, in base64."""
-    return base64.b64encode(np.ascontiguousarray(numbers, dtype="<f4").tobytes()).decode("ascii")
+    Returns:
+        The words, and the vectors that predict the first and the last word of a sentence.
+    """
+    weight: Array = model.softmax.weight.numpy()
+    bias: Array = model.softmax.bias.numpy().copy()
+    bias[vocabulary.special_ids] = -np.inf  # never guessed
+    scales = np.abs(weight).max(axis=1) / 127
+    rounded = np.rint(weight / np.maximum(scales, 1e-30)[:, None]).astype(np.int8)
+    with path.open("wb") as file:
+        for array in (scales, bias):
+            file.write(array.astype("<f4").tobytes())
+        file.write(rounded.tobytes())
+    empty = tokenizer([[]], is_split_into_words=True, return_tensors="pt")
+    boundaries = model.elmo(**empty, keep_sentence_boundaries=True).last_hidden_state[0]
+    size = model.config.projection_size
+    directions = {"forward": boundaries[0, :size].tolist()}
+    if model.config.bidirectional:
+        directions["backward"] = boundaries[1, size:].tolist()
+    return {"words": vocabulary.words, "boundaries": directions}

@@ -36,6 +36,8 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
         yield
         return
     lock.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(lock.parent, os.W_OK):  # which `FileLock` takes for a lock of another process
+        raise PermissionError(f"Expected a folder that can be written to, got {lock.parent}.")
     file_lock = FileLock(lock, timeout=0)
     try:
         file_lock.acquire()

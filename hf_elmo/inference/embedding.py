@@ -1,4 +1,4 @@
-"""Many sentences in, vectors out: batches by length, in bounded memory."""
+"""Embed many sentences: batches by length, with limited memory."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,22 +22,22 @@ Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]
 Sentence = TypeVar("Sentence", bound=Sequence[Any])
 
-MAX_BATCH_TOKENS = 2048  # time steps that the biLM runs at once
-LOOK_AHEAD = 8  # batches that are read ahead and sorted by length
-# A product with fewer rows wastes the processor. So a batch gets at least this many sentences, even
-# if they do not fit into the budget: they then run in windows, which costs half as much again.
+MAX_BATCH_TOKENS = 2048  # time steps per forward pass
+LOOK_AHEAD = 8  # batches that are read in advance and sorted by length
+# Matrix products with fewer rows are inefficient. So a batch has at least this many sentences, even
+# if they exceed the budget: they then run in windows, which takes about 1.5 times as long.
 MIN_ROWS = 16
 
 
 class Piece(NamedTuple):
-    """Vectors of some words of one sentence. Most sentences are one piece.
+    """Vectors of consecutive words of one sentence. Most sentences are one piece.
 
     Attributes:
         sentence: Number of the sentence.
-        start: Number of the first of these words in the sentence.
-        num_words: Words of the whole sentence.
-        vectors: Shape `(layers, words, hidden_size)` or `(words, hidden_size)`; pooled, without
-            the words' axis.
+        start: Position of the first word in the sentence.
+        num_words: Number of words of the complete sentence.
+        vectors: Shape `(layers, words, hidden_size)` or `(words, hidden_size)`; without the axis of
+            words if pooled.
     """
 
     sentence: int
@@ -60,19 +60,19 @@ def embed_layers(
 
     Args:
         sentences: Sequences of words, of any length.
-        model: The biLM, or a model that holds one, in evaluation mode.
-        tokenizer: Its tokenizer.
+        model: biLM, or a model that contains one, in evaluation mode.
+        tokenizer: Tokenizer of the model.
         max_batch_tokens: As for `embed_pieces`.
         look_ahead: As for `embed_pieces`.
         backend: As for `embed_pieces`.
         quantization: As for `embed_pieces`.
 
     Returns:
-        An iterator of tensors `(layers, words, hidden_size)` on the model's device, one a sentence,
-        in the order of the sentences.
+        An iterator of tensors `(layers, words, hidden_size)` on the model's device, one per
+        sentence, in order.
 
     Raises:
-        ValueError: If an argument is out of its range or the model is being trained.
+        ValueError: If an argument is out of range, or the model is in training mode.
         TypeError: If a sentence is a string.
     """
     pieces = embed_pieces(
@@ -104,23 +104,22 @@ def embed(
 
     Args:
         sentences: Sequences of words, of any length.
-        model: The biLM, or a model that holds one, in evaluation mode.
-        tokenizer: Its tokenizer.
+        model: biLM, or a model that contains one, in evaluation mode.
+        tokenizer: Tokenizer of the model.
         layers: As for `embed_pieces`.
         pooling: As for `embed_pieces`.
-        dtype: Of the arrays: float16, float32 or float64.
+        dtype: Data type of the arrays: float16, float32 or float64.
         max_batch_tokens: As for `embed_pieces`.
         look_ahead: As for `embed_pieces`.
         backend: As for `embed_pieces`.
         quantization: As for `embed_pieces`.
 
     Returns:
-        An iterator of arrays, one a sentence, in the order of the sentences. Their shape is
-        `(words, hidden_size)`. With `layers="all"`, the layers are an axis before it; with
-        pooling, there is no axis of words.
+        An iterator of arrays, one per sentence, in order. Their shape is `(words, hidden_size)`,
+        with a first axis of layers if `layers="all"`, and without the axis of words if pooled.
 
     Raises:
-        ValueError: If an argument is out of its range or the model is being trained.
+        ValueError: If an argument is out of range, or the model is in training mode.
         TypeError: If a sentence is a string.
     """
     if np.dtype(dtype).kind != "f":
@@ -156,33 +155,32 @@ def embed_pieces(
     backend: Backend = "auto",
     quantization: Quantization = None,
 ) -> Iterator[Piece]:
-    """Compute the vectors of each sentence; huge sentences come in pieces, to bound memory.
+    """Compute the vectors of each sentence; split huge sentences into pieces, to limit memory.
 
     Args:
         sentences: Sequences of words, of any length.
-        model: The biLM, or a model that holds one, in evaluation mode.
-        tokenizer: Its tokenizer.
-        layers: `"all"` = every layer, the word vectors first; `"top"` = the last one; `"mean"` =
-            the mean of all; `"mix"` = the mix that the configuration sets; or the number of one.
-            A mix with layer norm normalises over each sentence.
-        pooling: `"none"` = a vector for each word; `"mean"` or `"max"` = one for each sentence. It
-            is zero for a sentence without words.
-        max_batch_tokens: Time steps that the biLM runs at once. Longer sentences run in windows,
-            with the same result. It is halved when memory runs out.
-        look_ahead: Words that are read ahead, so that sentences of like length can share a batch.
-            The vectors of about as many are held at a time. Longer sentences come in pieces.
-            None = eight batches.
+        model: biLM, or a model that contains one, in evaluation mode.
+        tokenizer: Tokenizer of the model.
+        layers: `"all"` = all layers, word vectors first; `"top"` = last layer; `"mean"` = mean of
+            all layers; `"mix"` = configured mix; or the number of a layer. A mix with layer norm
+            normalises over each sentence.
+        pooling: `"none"` = one vector per word; `"mean"` or `"max"` = one vector per sentence,
+            which is zero for a sentence without words.
+        max_batch_tokens: Time steps per forward pass. Longer sentences run in windows, with the
+            same result. The value is halved if memory runs out.
+        look_ahead: Words that are read in advance, to batch sentences of similar length. About as
+            many vectors are in memory. Longer sentences are split into pieces. None = eight
+            batches.
         device: Device of the vectors; None = the model's.
-        dtype: Of the vectors; None = the model's.
+        dtype: Data type of the vectors; None = the model's.
         backend: As for `choose_backend`.
         quantization: As for `choose_backend`.
 
     Returns:
-        An iterator of pieces, in the order of the words. A sentence without words is one empty
-        piece.
+        An iterator of pieces, in order. A sentence without words is one empty piece.
 
     Raises:
-        ValueError: If an argument is out of its range or the model is being trained.
+        ValueError: If an argument is out of range, or the model is in training mode.
         TypeError: If a sentence is a string.
     """
     bilm = cast(ElmoBilm, model.base_model)
@@ -222,7 +220,7 @@ def _check_arguments(
             f"{max_batch_tokens} and {look_ahead}."
         )
     if model.training:
-        raise ValueError("Expected a model in evaluation mode; call model.eval() first.")
+        raise ValueError("Expected a model in evaluation mode. Call model.eval() first.")
 
 
 def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
@@ -236,7 +234,7 @@ def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[st
 
 
 def _run_groups(groups: Iterable[list[Sequence[str]]], runner: WindowRunner) -> Iterator[Piece]:
-    """Run groups of sentences; one that is a group alone comes in pieces."""
+    """Run groups of sentences; split a group of one sentence into pieces."""
     first = 0
     for group in groups:
         if len(group) == 1:
@@ -248,7 +246,7 @@ def _run_groups(groups: Iterable[list[Sequence[str]]], runner: WindowRunner) -> 
 
 
 def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner) -> Iterator[Piece]:
-    """Run sentences in batches of like length, longest first."""
+    """Run sentences in batches of similar length, longest first."""
     parts: list[list[Tensor]] = [[] for _ in group]
     order = sorted(range(len(group)), key=lambda number: -len(group[number]))
     while order:
@@ -263,7 +261,7 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
-    """Reduce the layers to those that are wanted, in the dtype that is wanted."""
+    """Select or mix the requested layers, and convert their data type."""
     if isinstance(wanted, int):
         return layers[wanted].to(dtype)
     if wanted == "top":
@@ -277,7 +275,7 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
 def group_sentences(
     sentences: Iterable[Sentence], look_ahead: int, count: Callable[[Sentence], int] = len
 ) -> Iterator[list[Sentence]]:
-    """Gather sentences of at most `look_ahead` words together; a longer one is a group alone."""
+    """Group sentences with at most `look_ahead` words in total; a longer one is its own group."""
     group: list[Sentence] = []
     num_words = 0
     for words in sentences:
@@ -292,7 +290,7 @@ def group_sentences(
 
 
 def _take_batch(lengths: Sequence[int], max_batch_tokens: int) -> int:
-    """Count how many sentences, longest first, make a batch."""
+    """Return the number of sentences of a batch, longest first."""
     steps = 0
     for count, length in enumerate(lengths):
         steps += length + NUM_BOUNDARIES
@@ -307,7 +305,7 @@ def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
 
 
 def _mix(layers: Tensor, model: ElmoBilm) -> Tensor:
-    """Mix the words of one sentence, shape `(layers, words, hidden_size)`, as configured."""
+    """Compute the configured mix of one sentence, shape `(layers, words, hidden_size)`."""
     config = model.config
     return mix_layers(
         layers[:, None],
@@ -318,7 +316,7 @@ def _mix(layers: Tensor, model: ElmoBilm) -> Tensor:
 
 
 def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm) -> Piece:
-    """Mix one sentence with layer norm, for which the sentence must be whole."""
+    """Mix one sentence with layer norm, which needs the complete sentence."""
     parts = list(pieces)
     vectors = _mix(torch.cat([piece.vectors for piece in parts], dim=-2), model)
     return parts[0]._replace(vectors=vectors)
@@ -330,7 +328,7 @@ def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:
     if not first.num_words:
         return first._replace(vectors=first.vectors.sum(dim=-2))
     if pooling == "mean":
-        # Sums of half precision overflow.
+        # Sums in half precision overflow.
         total = first.vectors.sum(dim=-2, dtype=torch.float32)
         for piece in pieces:
             total += piece.vectors.sum(dim=-2, dtype=torch.float32)

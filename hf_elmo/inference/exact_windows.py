@@ -1,6 +1,6 @@
-"""Batches of sentences of any length, run in windows that fit into memory, with the same result.
+"""Run batches of long sentences in windows that fit into memory, with the same result.
 
-`WindowRunner._cut` decides how long a window is: as many time steps as fit into `max_batch_tokens`.
+`WindowRunner._cut` selects the length of a window: as many steps as fit into `max_batch_tokens`.
 """
 
 import itertools
@@ -16,15 +16,15 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.lstm import State
 from hf_elmo.modeling_outputs import ElmoState
 
-NUM_BOUNDARIES = 2  # <S> and </S>, the first two rows of each table of word vectors
+NUM_BOUNDARIES = 2  # <S> and </S>: the first two rows of each table of word vectors
 
 
 class SentenceWindow(NamedTuple):
-    """Time steps of a batch that run at once.
+    """Range of time steps of a batch.
 
     Attributes:
-        start, stop: First time step, and the one after the last. Time step 0 is `<S>`.
-        backward: State of the backward direction at `stop`, or None if there is none.
+        start, stop: First time step, and the step after the last. Time step 0 is `<S>`.
+        backward: Backward state at `stop`, or None.
     """
 
     start: int
@@ -33,15 +33,15 @@ class SentenceWindow(NamedTuple):
 
 
 class WindowRunner:
-    """Run batches through a biLM, in windows within a budget.
+    """Run batches through a biLM in windows within a memory budget.
 
     Args:
-        model: The biLM, in evaluation mode.
-        tokenizer: Its tokenizer.
-        select: Reduces the layers of a window, each `(steps, hidden_size)`, to what is wanted of
-            them, `(..., steps, hidden_size)`.
-        max_batch_tokens: Time steps that run at once; halved when memory runs out.
-        device: Where the vectors go.
+        model: biLM in evaluation mode.
+        tokenizer: Tokenizer of the model.
+        select: Reduces the layers of a window, each `(steps, hidden_size)`, to the requested
+            output, `(..., steps, hidden_size)`.
+        max_batch_tokens: Time steps per window, over all rows; halved if memory runs out.
+        device: Device of the vectors.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class WindowRunner:
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
         """Run a batch, longest sentence first, in windows.
 
-        Windows are exact, since the directions never mix. The first pass goes from the end to the
-        start and keeps only the backward state at the end of each window. The second goes left to
-        right and computes each window from the two states at its edges.
+        Windows are exact, because the directions never mix. The first pass runs from right to left
+        and stores only the backward state at the end of each window. The second pass runs from left
+        to right and computes each window from the states at its edges.
 
         Returns:
-            An iterator of triples: the row, the number of the first word, the vectors of the words.
-            Those of one row come in the order of its words.
+            An iterator of triples: row, position of the first word, vectors of the words. The
+            triples of a row are in the order of its words.
         """
         like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
         forward, backward = self.model.zero_state(len(batch), like)
@@ -88,12 +88,12 @@ class WindowRunner:
                 start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
                 if start < stop or (window.start == 0 and not words):
                     places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
-                    # `index_select` copies: the batch can be freed. The copy is made outside of
+                    # `index_select` copies, so the batch can be freed. The copy is made outside
                     # inference mode: heads can be trained on it.
                     yield row, start, vectors.index_select(-2, places_of_row)
 
     def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
-        """Cut time steps into windows that fit the budget; return the first window last."""
+        """Split time steps into windows that fit the budget; return the first window last."""
         while True:
             try:
                 return self._try_sweep(batch, whole)
@@ -115,13 +115,12 @@ class WindowRunner:
     def _cut(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[int]:
         """Find the edges of the windows.
 
-        A window has at most `max_batch_tokens` steps, all rows together, but at least one time
-        step.
+        A window has at most `max_batch_tokens` steps over all rows, but at least one time step.
         """
         lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
         times = np.arange(whole.start, whole.stop)
-        alive = np.searchsorted(-lengths, -times)  # rows that are longer than each time
-        steps = np.cumsum(alive)  # steps[t] up to and with time t
+        alive = np.searchsorted(-lengths, -times)  # number of rows that are longer than each time
+        steps = np.cumsum(alive)  # steps[t] up to and including time t
         edges, done = [0], 0
         while edges[-1] < len(times):
             fitting = int(np.searchsorted(steps, done + self.max_batch_tokens, side="right"))
@@ -133,7 +132,7 @@ class WindowRunner:
     def _run_window(
         self, batch: list[Sequence[str]], window: SentenceWindow, forward: State
     ) -> tuple[Tensor, State, Tensor]:
-        """Run one window; return the vectors, the forward state at its end, and the places."""
+        """Run one window; return the vectors, the forward state at its end, and the indices."""
         packed, sizes, places = self._pack(batch, window.start, window.stop)
         layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
         return self.select(layers).to(self.device), state.forward, places
@@ -141,11 +140,11 @@ class WindowRunner:
     def _pack(
         self, batch: list[Sequence[str]], start: int, stop: int
     ) -> tuple[Tensor, list[int], Tensor]:
-        """Lay out time steps `start` to `stop` of sentences in `<S>` and `</S>`, time by time.
+        """Pack time steps `start` to `stop` of sentences with `<S>` and `</S>`, time by time.
 
         Returns:
-            Word vectors `(steps, projection_size)`; how many sentences reach each time step; and
-            the places `(time, batch)`: the row among the vectors of each step of each sentence.
+            Word vectors `(steps, projection_size)`; the number of sentences at each time step; and
+            the indices `(time, batch)` of the vectors of each sentence.
         """
         numbers: dict[str, int] = {}
         grid = np.full((stop - start, len(batch)), -1)
@@ -163,11 +162,11 @@ class WindowRunner:
         places = torch.from_numpy(np.cumsum(alive).reshape(grid.shape) - 1).to(self.device)
         entries = torch.from_numpy(grid[alive]).to(self.model.device)
         sizes = [int(size) for size in alive.sum(axis=1)]
-        # Not `[entries]`, which starts all of PyTorch's threads to compete with the engine's.
+        # Not `[entries]`, which would start PyTorch's threads next to those of the engine.
         return self._encode(list(numbers)).index_select(0, entries), sizes, places
 
     def _encode(self, words: list[str]) -> Tensor:
-        """Encode the boundaries and distinct words, shape `(2 + words, projection_size)`."""
+        """Encode the boundary tokens and distinct words, shape `(2 + words, projection_size)`."""
         boundaries = self.model.encode_boundaries()
         if not words:
             return boundaries
@@ -179,7 +178,7 @@ class WindowRunner:
         return torch.cat([boundaries, self.model.encode_words(*rows)])
 
     def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
-        """Halve the budget if memory ran out in a window that can still be cut."""
+        """Halve the budget if memory ran out in a window that can be split."""
         is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
             "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
         )

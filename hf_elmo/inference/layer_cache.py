@@ -1,4 +1,4 @@
-"""Layers of sentences that training asks for again and again, at two bytes a number."""
+"""Cache for layers of sentences in training, with two bytes per value."""
 
 import hashlib
 import logging
@@ -16,26 +16,26 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 DEFAULT_BYTES = 2**30
-LARGEST = 2**15 - 1  # of 16-bit integers
-SCALE_CELLS = 2  # a row's scale is a float32 at its end: two cells
+LARGEST = 2**15 - 1  # range of 16-bit integers
+SCALE_CELLS = 2  # each row ends with its scale, a float32: two cells
 
 Words = Sequence[str]
 
 
 class LayerCache:
-    """Keep the layers of sentences, each number as a 16-bit integer.
+    """Cache the layers of sentences, with each value as a 16-bit integer.
 
-    A row (one layer of one word) is scaled by its largest number, so that the error is at most
-    1.6e-5 of that: at the same size, 16 times finer than float16. What is full stays as it is,
-    since under the shuffles of training epochs nothing is better to have than anything else.
-    Threads may share it; a forked process reads what was kept before, and keeps nothing new.
+    A row (one layer of one word) is scaled by its largest value, so the error is at most 1.6e-5 of
+    that: 16 times finer than float16 at the same size. Nothing is evicted: with shuffled epochs no
+    entry is more likely to be reused. Threads can share the cache. A forked process reads entries
+    from before the fork, and adds none.
 
     Args:
-        max_bytes: Bound of the stored rows; nothing is taken before it is used.
-        folder: Where a nameless file holds the rows; None = memory.
+        max_bytes: Limit of the stored rows; memory is allocated on use.
+        folder: Folder for an unnamed file with the rows; None = memory.
 
     Raises:
-        ValueError: If the bound is negative.
+        ValueError: If the limit is negative.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_BYTES, folder: Path | None = None) -> None:
@@ -48,14 +48,14 @@ class LayerCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all entries."""
         num_cells = self.max_bytes // 2
         self._cells: npt.NDArray[np.int16]
         if self.folder is None or num_cells == 0:
             self._cells = np.empty(num_cells, dtype=np.int16)
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=self.folder) as file:  # it lives as long as it is mapped
+            with TemporaryFile(dir=self.folder) as file:  # the file exists as long as it is mapped
                 self._cells = np.memmap(file, dtype=np.int16, mode="w+", shape=num_cells)
         self._positions: dict[bytes, tuple[int, tuple[int, int, int]]] = {}
         self._num_used = 0
@@ -63,7 +63,7 @@ class LayerCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the rows that are kept."""
+        """Size of the stored rows in bytes."""
         return 2 * self._num_used
 
     def __len__(self) -> int:
@@ -72,15 +72,15 @@ class LayerCache:
     def fetch(
         self, sentences: Sequence[Words], compute: Callable[[list[Words]], Iterator[Tensor]]
     ) -> Iterator[Tensor]:
-        """Return the layers of sentences, computing those that are not kept.
+        """Return the layers of sentences; compute missing ones.
 
         Args:
             sentences: Words of each sentence.
             compute: Computes the layers of several sentences, `(layers, words, width)` each.
 
         Returns:
-            Layers on the CPU, one a sentence in their order; rounded, whether they were kept or
-            not, so that a run does not depend on it.
+            Layers on the CPU, one tensor per sentence, in order. All are rounded, so that a run
+            does not depend on the content of the cache.
         """
         keys = [_make_key(words) for words in sentences]
         missing = {
@@ -91,13 +91,15 @@ class LayerCache:
         computed = iter(compute(list(missing.values())) if missing else ())
         fresh = {}
         for key in keys:
-            if key in missing and key not in fresh:  # computed in this very order
+            if key in missing and key not in fresh:  # the order of computation matters for rounding
                 fresh[key] = _encode_rows(next(computed))
                 self._keep(key, fresh[key])
             yield _decode_rows(fresh[key] if key in fresh else self._get(key))
 
     def _keep(self, key: bytes, rows: npt.NDArray[np.int16]) -> None:
-        if os.getpid() != self._process:  # the cells in a file are shared, what is used is not
+        if (
+            os.getpid() != self._process
+        ):  # cells in a file are shared between processes, the index is not
             return
         with self._lock:
             if key not in self._positions:
@@ -107,8 +109,8 @@ class LayerCache:
         if self._num_used + rows.size > len(self._cells):
             if not self._is_full:
                 logger.warning(
-                    "The cache of ELMo layers is full at %d sentences; others are computed anew "
-                    "in each epoch. Its max_bytes sets its size.",
+                    "The cache of ELMo layers is full at %d sentences. Others are recomputed in "
+                    "each epoch. Its max_bytes sets its size.",
                     len(self),
                 )
             self._is_full = True
@@ -123,12 +125,12 @@ class LayerCache:
 
 
 def _make_key(words: Words) -> bytes:
-    text = "".join(f"{len(word)} {word}" for word in words)  # no two sentences have the same
+    text = "".join(f"{len(word)} {word}" for word in words)  # unique for each sentence
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _encode_rows(layers: Tensor) -> npt.NDArray[np.int16]:
-    """Round layers; shape `(layers, words, width)` to `(layers, words, width + SCALE_CELLS)`."""
+    """Round layers `(layers, words, width)` to `(layers, words, width + SCALE_CELLS)`."""
     values = layers.detach().float().cpu().numpy()
     scales = np.abs(values).max(axis=-1, keepdims=True, initial=0) / LARGEST
     rounded = np.rint(values / np.where(scales > 0, scales, 1)).astype(np.int16)

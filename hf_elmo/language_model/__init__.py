@@ -1,1 +1,1 @@
-"""The biLM as a language model: windows, losses, target words, perplexity, scores."""
+"""Language modelling with the biLM: windows, losses, target words, perplexity, scores."""

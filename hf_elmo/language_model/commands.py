@@ -1,4 +1,4 @@
-"""The commands `python -m hf_elmo` vocab, evaluate, score and substitutes."""
+"""Commands: `python -m hf_elmo` vocab, evaluate, score and substitutes."""
 
 import math
 from pathlib import Path
@@ -20,30 +20,36 @@ from .vocabulary import VOCABULARY_NAME, build_vocabulary, count_words
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILES", help="Text files or patterns; .gz .xz .bz2 .zst too."),
+    typer.Argument(
+        metavar="FILES", help="Text files or patterns, also compressed (.gz .xz .bz2 .zst)."
+    ),
 ]
-ModelName = Annotated[str, typer.Option("--model", help="A folder or a name on the Hub.")]
+ModelName = Annotated[str, typer.Option("--model", help="Model: a folder or a Hub name.")]
 
 
 @report_errors
 def vocab(
     files: Files,
-    output: Annotated[Path, typer.Option(help="File to write.")] = Path(VOCABULARY_NAME),
+    output: Annotated[Path, typer.Option(help="Vocabulary file to write.")] = Path(VOCABULARY_NAME),
     size: Annotated[
-        int | None, typer.Option(help="Words at most, <S>, </S> and <UNK> included.", min=4)
+        int | None,
+        typer.Option(help="Maximum number of words, including <S>, </S> and <UNK>.", min=4),
     ] = None,
-    min_count: Annotated[int, typer.Option(help="Leave out words that are rarer.", min=1)] = 1,
+    min_count: Annotated[int, typer.Option(help="Minimum frequency of a word.", min=1)] = 1,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing output.")
+    ] = False,
 ) -> None:
-    """Count words, and write those that the language model shall predict.
+    """Count words and write the target words of a language model.
 
     \b
     python -m hf_elmo vocab 'text/*.txt.gz' --size 50000 --output target_vocab.txt
 
-    One word a line: <S>, </S>, <UNK>, then by falling frequency, as the sampled softmax needs it.
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    The file has one word per line: <S>, </S>, <UNK>, then all others by decreasing frequency. The
+    sampled softmax needs this order.
+    """  # noqa: D301 (click's marker for text without wrapping)
     output = output / VOCABULARY_NAME if output.is_dir() else output
     sources = [name for pattern in files for name in find_files(pattern)]
     check_output_file(output, sources, overwrite=overwrite)
@@ -66,12 +72,16 @@ def evaluate(
     model: ModelName = BUNDLED_NAME,
     protocol: Annotated[
         Literal["sentences", "bilm-tf"],
-        typer.Option(help="Each sentence on its own, or a stream with the state carried on."),
+        typer.Option(
+            help="sentences: each sentence on its own; bilm-tf: one stream with a continuing state."
+        ),
     ] = "sentences",
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Rows of the stream; they matter for the result.", min=1, show_default="128"
+            help="Rows of the stream (bilm-tf only); they change the result.",
+            min=1,
+            show_default="128",
         ),
     ] = None,
     input_format: InputFormatOption = "text",
@@ -83,11 +93,11 @@ def evaluate(
     python -m hf_elmo evaluate heldout.txt --model my-bilm
     python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
 
-    Words outside the target vocabulary count as <UNK>. The ends of sentences are predicted too,
-    </S> by the forward direction and <S> by the backward one, but for the figure "per word".
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    Words outside the target vocabulary count as <UNK>. All figures except "per word" include the
+    ends of sentences: </S> in the forward direction, <S> in the backward direction.
+    """  # noqa: D301 (click's marker for text without wrapping)
     if batch_size is not None and protocol == "sentences":
-        raise ValueError("Expected --protocol bilm-tf with --batch-size: sentences have no rows.")
+        raise ValueError("Expected --protocol bilm-tf together with --batch-size.")
     text = read_files(files, input_format, pipeline)
     language_model = load_language_model(resolve_name(model))
     if protocol == "bilm-tf":
@@ -115,15 +125,15 @@ def score(
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
 ) -> None:
-    """Write how likely each word is, in nats: a line for each, tab-separated.
+    """Print the log-probability of each word in nats, one tab-separated line per word.
 
     \b
     python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
 
-    Columns: the word; its log-probability given the words before it, given those after it, and
-    given both. A line "# sentence ..." before each sentence gives the sums of these and its
-    pseudo-perplexity, exp of the mean of the last, its sign turned.
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    Columns: the word; its log-probability given the words before it; given the words after it;
+    given both. Each sentence starts with a line "# sentence ...", which contains the sums of the
+    columns and the pseudo-perplexity: exp of the negative mean of the last column.
+    """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
     number = -1
     text = read_files(files, input_format, pipeline)
@@ -144,19 +154,23 @@ def score(
 
 @report_errors
 def substitutes(
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Words, by spaces.")],
-    position: Annotated[int, typer.Argument(metavar="POSITION", help="The word's number, from 0.")],
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="Sentence, with spaces between the words.")
+    ],
+    position: Annotated[
+        int, typer.Argument(metavar="POSITION", help="Position of the word, from 0.")
+    ],
     model: ModelName = BUNDLED_NAME,
-    count: Annotated[int, typer.Option(help="Words to show.", min=1)] = 10,
+    count: Annotated[int, typer.Option(help="Number of words to print.", min=1)] = 10,
     direction: Annotated[
-        Direction | None, typer.Option(help="Expect them from one side only.")
+        Direction | None, typer.Option(help="Context to use; default: all directions of the model.")
     ] = None,
 ) -> None:
-    """Show the words that the model expects most in the place of one.
+    """Print the words that the model expects most at one position.
 
     \b
     python -m hf_elmo substitutes "He sat on the bank of the river ." 4
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
     words = sentence.split()
     for word, value in find_substitutes(words, position, *loaded, count=count, direction=direction):

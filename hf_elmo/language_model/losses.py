@@ -1,4 +1,4 @@
-"""Losses of the language model: the full softmax, in chunks, and TensorFlow's sampled softmax."""
+"""Losses of the language model: full softmax, in chunks, and TensorFlow's sampled softmax."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,15 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Logits in memory at a time: what a cache holds, but of many rows, lest reading weights is all.
+# Logits in memory at a time: a chunk fits the CPU cache, but has at least 64 rows. With fewer rows,
+# reading the weights dominates.
 LOGITS_PER_CHUNK = 2**20
 MIN_ROWS_PER_CHUNK = 64  # 203 MB of logits at the 793,471 words of the original softmax
 
 
 class _LogSumExp(torch.autograd.Function):
-    """`logsumexp(hidden @ weight^T + bias)` of each row, with no more than a chunk of the logits.
+    """`logsumexp(hidden @ weight^T + bias)` of each row, computed in chunks of logits.
 
-    The backward pass computes the logits once more.
+    The backward pass recomputes the logits.
     """
 
     @staticmethod
@@ -56,7 +57,7 @@ def _split_rows(num_columns: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ..
 
 
 def _logits(hidden: Tensor, excluded: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute logits in float32; column `excluded[row]` of a row counts for nothing, -1 = none."""
+    """Compute logits in float32; exclude column `excluded[row]` of each row (-1 = none)."""
     logits = F.linear(hidden, weight).float().add_(bias)
     hits = (excluded >= 0).nonzero().squeeze(1)
     logits[hits, excluded[hits]] = -torch.inf
@@ -76,7 +77,7 @@ def _target_logits(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def full_softmax_losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute `-log p(target)` over the whole vocabulary.
+    """Compute `-log p(target)` over the complete vocabulary.
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
@@ -94,21 +95,21 @@ def full_softmax_losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: T
 def draw_log_uniform(
     count: int, vocab_size: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Draw distinct rows of the vocabulary, low ones more often, as TensorFlow does.
+    """Draw distinct rows of the vocabulary from TensorFlow's log-uniform distribution.
 
-    `P(k) = log((k + 2) / (k + 1)) / log(vocab_size + 1)`, drawn until `count` distinct ones are
+    `P(k) = log((k + 2) / (k + 1)) / log(vocab_size + 1)`, repeated until `count` distinct rows are
     found (tf.random.log_uniform_candidate_sampler, `unique=True`).
 
     Args:
-        count: Rows to draw.
-        vocab_size: Rows there are.
-        generator: Source of chance, on the CPU.
+        count: Number of rows to draw.
+        vocab_size: Number of rows.
+        generator: Random generator on the CPU.
 
     Returns:
-        The rows, shape `(count,)`; and the number of draws that it took, a scalar.
+        The rows, shape `(count,)`, and the number of draws, a scalar.
 
     Raises:
-        ValueError: If there are not more rows than are to be drawn.
+        ValueError: If `count` is not smaller than `vocab_size`.
     """
     if not 0 < count < vocab_size:
         raise ValueError(
@@ -118,7 +119,7 @@ def draw_log_uniform(
     drawn = torch.empty(0, dtype=torch.long)
     while True:
         uniform = torch.rand(4 * count, generator=generator, dtype=torch.float64)
-        # (vocab_size + 1) ** u is log-uniform from 1; its last row is taken in when it rounds up.
+        # (vocab_size + 1) ** u is log-uniform from 1; clamp the last row, since it can round up.
         more = ((vocab_size + 1) ** uniform).long().sub_(1).clamp_(max=vocab_size - 1)
         drawn = torch.cat([drawn, more])
         _, inverse = drawn.unique(return_inverse=True)
@@ -130,15 +131,15 @@ def draw_log_uniform(
 
 
 def log_expected_count(rows: Tensor, num_draws: Tensor, vocab_size: int) -> Tensor:
-    """Compute `log(1 - (1 - P(row)) ^ num_draws)`: the log of how often a row is among the drawn.
+    """Compute `log(1 - (1 - P(row)) ^ num_draws)`, the log of a row's expected count.
 
     Args:
         rows: Rows of the vocabulary, any shape.
-        num_draws: Draws that were made, a scalar.
-        vocab_size: Rows there are.
+        num_draws: Number of draws, a scalar.
+        vocab_size: Number of rows.
 
     Returns:
-        The shape of `rows`, float32.
+        A float32 tensor with the shape of `rows`.
     """
     k = rows.double()
     probability = torch.log((k + 2) / (k + 1)) / torch.log(torch.tensor(vocab_size + 1.0).double())
@@ -156,17 +157,17 @@ def sampled_softmax_losses(
 ) -> Tensor:
     """Estimate `-log p(target)` from the target and negatives that all words share.
 
-    As tf.nn.sampled_softmax_loss: the log of each row's expected count is subtracted from its
-    logit, and a negative that is a word's own target does not count for it. The gradient is that
-    of an unbiased estimate of the partition sum; the loss itself is lower than the full one.
+    Like tf.nn.sampled_softmax_loss, subtract the log of each row's expected count from its logit,
+    and ignore negatives that equal the target. The gradient is that of an unbiased estimate of the
+    partition sum. The loss is lower than that of the full softmax.
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
         targets: Rows of the vocabulary, shape `(words,)`.
         weight: Softmax weight, shape `(vocab_size, projection_size)`.
         bias: Softmax bias, shape `(vocab_size,)`.
-        num_negatives: Rows to draw.
-        generator: Source of chance, on the CPU.
+        num_negatives: Number of negatives.
+        generator: Random generator on the CPU.
 
     Returns:
         Losses in nats, shape `(words,)`.
@@ -175,7 +176,7 @@ def sampled_softmax_losses(
     negatives, num_draws = draw_log_uniform(num_negatives, vocab_size, generator)
     negatives, num_draws = negatives.to(targets.device), num_draws.to(targets.device)
     rows = torch.cat([targets, negatives])
-    row_weight = F.embedding(rows, weight)  # one gather: one dense gradient
+    row_weight = F.embedding(rows, weight)  # a single gather gives a single dense gradient
     row_bias = bias[rows] - log_expected_count(rows, num_draws, vocab_size)
     target_weight, negative_weight = row_weight.split([len(targets), num_negatives])
     target_bias, negative_bias = row_bias.split([len(targets), num_negatives])

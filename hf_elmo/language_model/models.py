@@ -1,4 +1,4 @@
-"""Loading of a language model: a biLM with its softmax and its target words."""
+"""Load a language model: a biLM with its softmax and its target words."""
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
@@ -11,7 +11,7 @@ from .vocabulary import VOCABULARY_NAME, TargetVocabulary
 
 
 def load_vocabulary(name: str) -> TargetVocabulary | None:
-    """Load the target words of a model from its folder or the Hub; None if it has none."""
+    """Load the target words of a model from its folder or the Hub; None = no target words."""
     check_name(name)
     path = cached_file(name, VOCABULARY_NAME, _raise_exceptions_for_missing_entries=False)
     return None if path is None else TargetVocabulary.from_file(path)
@@ -26,11 +26,11 @@ def load_language_model(
         name: Folder or Hub name.
 
     Raises:
-        OSError: If there is no model of that name.
-        ValueError: If it has no target words, or not as many as rows of its softmax.
+        OSError: If there is no model of this name.
+        ValueError: If it has no target words, or another number of words than softmax rows.
     """
     check_name(name)
-    ElmoConfig.from_pretrained(name)  # names what is wrong with a name
+    ElmoConfig.from_pretrained(name)  # raises clear errors for wrong names
     vocabulary = load_vocabulary(name)
     if vocabulary is None:
         raise ValueError(

@@ -1,13 +1,13 @@
-"""Typing errors in the words that a biLM reads, so that it learns to see past them."""
+"""Typing errors for training, so that a biLM learns to tolerate them."""
 
 import random
 from string import ascii_lowercase
 
-MIN_LENGTH = 3  # of a word with an error: a shorter one would be another word
+MIN_LENGTH = 3  # shorter words with an error would be other words
 
 
 def misspell(word: str, rng: random.Random) -> str:
-    """Make one typing error: two characters in the wrong order, one missing, twice or replaced."""
+    """Make one typing error: swap two characters; or drop, double or replace one."""
     if len(word) < MIN_LENGTH:
         return word
     place = rng.randrange(len(word) - 1)

@@ -1,4 +1,4 @@
-"""Perplexity on held-out text: by bilm-tf's protocol, or sentence by sentence."""
+"""Perplexity of held-out text, with bilm-tf's protocol or sentence by sentence."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -16,19 +16,19 @@ from .streams import SentenceStream, WindowCollator, WindowStream
 from .vocabulary import TargetVocabulary
 from .windows import WindowedLanguageModel
 
-STEPS_AT_ONCE = 32  # bilm-tf's test steps that run as one window, with the same result
+STEPS_AT_ONCE = 32  # bilm-tf's test steps per window; the result is the same
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Perplexities on some text.
+    """Perplexities of a text.
 
     Attributes:
-        forward: Of each word given those before it, and of `</S>`.
-        backward: Of each word given those after it, and of `<S>`; None if unidirectional.
-        average: `exp` of the mean loss of both directions; the one that bilm-tf reports.
-        per_word: The same average over the words alone, without `</S>` and `<S>`.
-        num_targets: Predictions of a direction.
+        forward: Perplexity of the forward direction, including `</S>`.
+        backward: Perplexity of the backward direction, including `<S>`; None if unidirectional.
+        average: `exp` of the mean loss of both directions, as bilm-tf reports it.
+        per_word: The same average over words only, without `</S>` and `<S>`.
+        num_targets: Number of predictions per direction.
     """
 
     forward: float
@@ -39,7 +39,7 @@ class Perplexity:
 
 
 class LossSum:
-    """Sums of losses in nats, in float64 as a mean over many words needs it."""
+    """Sums of losses in nats, in float64 for an exact mean over many words."""
 
     def __init__(self) -> None:
         self._all: list[float] = [0.0, 0.0]
@@ -47,7 +47,7 @@ class LossSum:
         self._num_directions = self._num_targets = self._num_words = 0
 
     def add(self, losses: Sequence[Tensor], is_word: Sequence[Tensor]) -> None:
-        """Add losses of each direction, and say which are those of words."""
+        """Add the losses of each direction; `is_word` marks words."""
         self._num_directions = len(losses)
         self._num_targets += losses[0].numel()
         self._num_words += int(is_word[0].sum())
@@ -56,10 +56,10 @@ class LossSum:
             self._words[direction] += float(loss[mask].double().sum())
 
     def perplexity(self) -> Perplexity:
-        """Turn the sums into perplexities.
+        """Compute perplexities from the sums.
 
         Raises:
-            ValueError: If nothing was added.
+            ValueError: If no losses were added.
         """
         if self._num_targets == 0:
             raise ValueError("Expected sentences to evaluate, got none.")
@@ -83,18 +83,18 @@ def evaluate_stream(
     *,
     batch_size: int,
 ) -> Perplexity:
-    """Compute the perplexity as bilm-tf's `test` does.
+    """Compute the perplexity with the protocol of bilm-tf's `test`.
 
-    The rows take their next sentence in turn, a word at a time; the LSTMs' state is carried on from
-    sentence to sentence and starts at zero; the last step for which not all rows have a word is
-    dropped. So the batch size matters, and so does the order of the sentences.
+    The rows read one word at a time, and take the next sentence in turn. The LSTM state starts at
+    zero and continues from sentence to sentence. The last step is dropped if not all rows have a
+    word. Therefore the result depends on the batch size and on the order of the sentences.
 
     Args:
         model: biLM and softmax, in evaluation mode.
-        tokenizer: Its tokenizer.
-        vocabulary: Its target words.
-        text: Sentences to predict; words outside the vocabulary count as `<UNK>`.
-        batch_size: Rows.
+        tokenizer: Tokenizer of the model.
+        vocabulary: Target words of the model.
+        text: Sentences to predict. Words outside the vocabulary count as `<UNK>`.
+        batch_size: Number of rows.
 
     Returns:
         The perplexities, with the full softmax.
@@ -128,10 +128,10 @@ def evaluate_stream(
 
 
 def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
-    """Compute the perplexity of sentences, each on its own; batching does not matter.
+    """Compute the perplexity of sentences, each on its own, independent of batching.
 
     Args:
-        scores: What `score_sentences` yields.
+        scores: Output of `score_sentences`.
 
     Returns:
         The perplexities, with the full softmax.

@@ -1,4 +1,4 @@
-"""A biLM as a language model: probabilities of words in sentences, and likely substitutes."""
+"""Probabilities of the words of a sentence, and likely substitutes."""
 
 import itertools
 import math
@@ -24,11 +24,12 @@ class SentenceScores(NamedTuple):
 
     Attributes:
         words: The sentence.
-        forward: Of each word and then of `</S>`, given what comes before, shape `(words + 1,)`.
-        backward: Of `<S>` and then of each word, given what comes after, shape `(words + 1,)`;
-            None if the biLM is unidirectional.
-        both: Of each word given the rest of the sentence, by the product of both directions'
-            distributions, shape `(words,)`; None likewise, or if not asked for.
+        forward: Log-probability of each word and of `</S>`, given the words before, shape
+            `(words + 1,)`.
+        backward: Log-probability of `<S>` and of each word, given the words after, shape
+            `(words + 1,)`; None if the biLM is unidirectional.
+        both: Log-probability of each word given the rest of the sentence, from the product of both
+            distributions, shape `(words,)`; None if unidirectional or not requested.
     """
 
     words: list[str]
@@ -38,13 +39,13 @@ class SentenceScores(NamedTuple):
 
     @property
     def pseudo_perplexity(self) -> float:
-        """Return `exp` of the mean of `-both`; of `-forward` over the words if unidirectional."""
+        """Return `exp` of the mean of `-both`, or of `-forward` over words if unidirectional."""
         words = self.forward[:-1] if self.both is None else self.both
         return math.exp(-float(words.double().mean())) if len(words) else math.nan
 
 
 class Substitute(NamedTuple):
-    """A word that the biLM expects at a position, and its log-probability in nats."""
+    """Word that the biLM expects at a position, with its log-probability in nats."""
 
     word: str
     log_probability: float
@@ -59,19 +60,19 @@ def score_sentences(
     *,
     with_both: bool = True,
 ) -> Iterator[SentenceScores]:
-    """Compute how likely each word of each sentence is.
+    """Compute the log-probability of each word of each sentence.
 
-    A sentence is scored on its own, whatever it is batched with, and may be of any length.
+    Each sentence is scored on its own, independent of its batch. It can have any length.
 
     Args:
         sentences: Sequences of words.
         model: biLM and softmax, in evaluation mode.
         tokenizer: Its tokenizer.
-        vocabulary: Its target words; words outside it are scored as `<UNK>`.
-        with_both: Whether to compute `both`, a third softmax, where there are two directions.
+        vocabulary: Target words of the model; other words are scored as `<UNK>`.
+        with_both: Whether to compute `both`, which needs a third softmax.
 
     Returns:
-        An iterator of scores, one a sentence and in their order.
+        An iterator of scores, one per sentence, in order.
     """
     softmax = model.softmax
     start, end = vocabulary.boundary_ids
@@ -101,23 +102,23 @@ def find_substitutes(
     count: int = 10,
     direction: Direction | None = None,
 ) -> list[Substitute]:
-    """Find the words that the biLM expects most at a position, given the rest of the sentence.
+    """Find the words that the biLM expects most at a position of a sentence.
 
     Args:
         words: The sentence.
-        position: Number of the word to replace, from 0; the word itself is not looked at.
+        position: Position of the word to replace, from 0; the word itself is ignored.
         model: biLM and softmax, in evaluation mode.
         tokenizer: Its tokenizer.
-        vocabulary: Its target words; `<S>`, `</S>` and `<UNK>` are never substitutes.
-        count: Words to return.
-        direction: What the words are expected from: the words before (`"forward"`), after
-            (`"backward"`), or `"both"`; None = all that the biLM has.
+        vocabulary: Target words of the model; `<S>`, `</S>` and `<UNK>` are never substitutes.
+        count: Number of words to return.
+        direction: Context: the words before (`"forward"`), the words after (`"backward"`), or
+            `"both"`; None = all directions of the biLM.
 
     Returns:
-        The words, the most likely first.
+        The words, most likely first.
 
     Raises:
-        ValueError: If there is no such word or direction.
+        ValueError: If the position or the direction does not exist.
     """
     if not 0 <= position < len(words):
         raise ValueError(f"Expected a position from 0 to {len(words) - 1}, got {position}.")
@@ -144,10 +145,10 @@ def _predict(
     model: ElmoForPreTraining,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Iterator[tuple[list[str], list[Tensor]]]:
-    """Yield each sentence with the vectors that predict it, shape `(words + 1, projection_size)`.
+    """Yield each sentence with its predicting vectors, shape `(words + 1, projection_size)`.
 
-    Those of the forward direction predict each word, then `</S>`; those of the backward one `<S>`,
-    then each word. From a state of zeros, what `<S>` and `</S>` predict is the same everywhere.
+    Forward vectors predict each word and then `</S>`. Backward vectors predict `<S>` and then each
+    word. The predictions of `<S>` and `</S>` from a zero state are the same for all sentences.
     """
     size = model.config.projection_size
     empty = tokenizer([[]], is_split_into_words=True, return_tensors="pt").to(model.device)
@@ -162,9 +163,9 @@ def _predict(
 
 
 def _join(hidden: list[Tensor], softmax: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply the directions' distributions over each word: one softmax, so their logits add up.
+    """Multiply both directions' distributions over each word, by adding their logits.
 
     Returns:
-        Vectors of each word `(words, projection_size)`, weight and bias of the product's logits.
+        Vectors `(words, projection_size)`, weight and bias of the product's logits.
     """
     return hidden[0][:-1] + hidden[1][1:], softmax.weight, 2 * softmax.bias

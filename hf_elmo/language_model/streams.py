@@ -1,4 +1,4 @@
-"""Windows over streams of sentences, as bilm-tf feeds them to the two directions."""
+"""Windows over streams of sentences for both directions, as in bilm-tf."""
 
 import random
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ BOUNDARIES = (SENTENCE_START, SENTENCE_END)
 
 
 class SentenceStream:
-    """The sentences of a text, pass after pass, with a position to come back to.
+    """Sentences of a text over several passes, with a position for resuming.
 
     Args:
         text: The text.
-        seed: Seed of the order. Each pass has an order of its own. None = the text's own order.
-        num_passes: Passes to make; None = no end.
+        seed: Seed of the order, which differs in each pass; None = the text's own order.
+        num_passes: Number of passes; None = unlimited.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class SentenceStream:
         return words
 
     def seek(self, pass_number: int, num_taken: int) -> None:
-        """Go to a pass, and skip the first `num_taken` sentences there.
+        """Start a pass, and skip its first `num_taken` sentences.
 
         Raises:
-            ValueError: If it has fewer.
+            ValueError: If it has fewer sentences.
         """
         self.pass_number, self.num_taken = pass_number, num_taken
         rng = None if self._seed is None else random.Random(f"{self._seed} {pass_number}")
@@ -59,20 +59,20 @@ class SentenceStream:
         for number in range(num_taken):
             if next(self._sentences, None) is None:
                 raise ValueError(
-                    f"Expected the text that the training was begun with, of {num_taken} sentences "
-                    f"at least, got one of {number}."
+                    f"Expected the text of the interrupted run, with at least {num_taken} "
+                    f"sentences, got {number}."
                 )
 
 
 class StreamWindow(NamedTuple):
-    """One window of the streams, in both directions.
+    """Window of the streams in both directions.
 
     Attributes:
         words: `<S>`, `</S>` and the distinct input words.
-        forward: Places in `words` of the forward stream, shape `(window, rows)`.
-        backward: Places in `words` of the backward stream, shape `(window, rows)`.
-        forward_targets: Target ids: the next word, shape `(window, rows)`.
-        backward_targets: Target ids: the word before, shape `(window, rows)`.
+        forward: Indices into `words` of the forward stream, shape `(window, rows)`.
+        backward: Indices into `words` of the backward stream, shape `(window, rows)`.
+        forward_targets: Target ids of the next words, shape `(window, rows)`.
+        backward_targets: Target ids of the previous words, shape `(window, rows)`.
     """
 
     words: list[str]
@@ -83,14 +83,14 @@ class StreamWindow(NamedTuple):
 
 
 class Rows:
-    """The rows of one direction. A row that has read its sentence takes the stream's next one.
+    """Rows of one direction. After its sentence, a row takes the next sentence of the stream.
 
     Args:
-        sentences: The stream that feeds all rows.
-        num_rows: Rows of all processes together.
-        own_rows: The rows of this process. The other rows take their sentences too, so that these
-            get the same ones for any number of processes.
-        is_reversed: Whether each sentence is read from its end.
+        sentences: Stream that feeds all rows.
+        num_rows: Number of rows in all processes.
+        own_rows: Rows of this process. The other rows take their sentences too, so that the result
+            does not depend on the number of processes.
+        is_reversed: Whether each sentence is read backwards.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Rows:
         self._sentences = sentences
         self._own_rows = own_rows
         self._is_reversed = is_reversed
-        self._framed: list[list[str]] = [[] for _ in range(num_rows)]  # each row's sentence ...
-        self._places = [0] * num_rows  # ... and how much of it is read
+        self._framed: list[list[str]] = [[] for _ in range(num_rows)]  # sentence of each row
+        self._places = [0] * num_rows  # position in the sentence of each row
 
     def take(self, steps: int) -> tuple[list[str], list[str]]:
         """Read `steps` words of every row.
 
         Returns:
-            Inputs and targets of this process's rows, row after row.
+            Inputs and targets of the rows of this process, row by row.
 
         Raises:
             StopIteration: If the text ends before every row is filled.
@@ -130,7 +130,7 @@ class Rows:
         return inputs, targets
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the exact position as a dictionary that JSON can hold."""
+        """Return the exact position as a JSON-serialisable dictionary."""
         return {
             "pass_number": self._sentences.pass_number,
             "num_taken": self._sentences.num_taken,
@@ -139,10 +139,10 @@ class Rows:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position that `state_dict` returned.
+        """Restore a position that `state_dict` returned.
 
         Raises:
-            ValueError: If it was that of another number of rows.
+            ValueError: If the number of rows differs.
         """
         if len(state["places"]) != len(self._places):
             raise ValueError(
@@ -154,30 +154,28 @@ class Rows:
 
 
 class WindowStream:
-    """Windows over two streams of sentences, one for each direction, as in bilm-tf.
+    """Windows over two streams of sentences, one per direction, as in bilm-tf.
 
-    In each row, sentences follow one another without a gap; a sentence that does not end in one
-    window goes on in the next. The backward direction has a stream of its own and reads each
-    sentence from its end: its windows are not the forward ones turned round. The end of the text,
-    where not every row can be filled, is dropped (bilm/data.py, `BidirectionalLMDataset`,
-    `_get_batch`).
+    In each row, sentences follow one another without gaps. A sentence can continue in the next
+    window. The backward direction has its own stream and reads each sentence backwards, so its
+    windows are not the reversed forward windows. The end of the text is dropped when a row cannot
+    be filled (bilm/data.py, `BidirectionalLMDataset`, `_get_batch`).
 
-    Every process feeds the rows of all processes, in the same way, and returns only the windows of
-    its own rows. So the number of processes does not change what is trained on.
+    Every process feeds the rows of all processes in the same way, but returns only its own rows. So
+    the training text does not depend on the number of processes.
 
     Args:
         forward: Sentences for the forward direction.
-        backward: Sentences for the backward direction, from the same text. To evaluate, they come
-            in the same order. In training, another order lets a step see more of the text.
+        backward: Sentences for the backward direction, from the same text. Use the same order for
+            evaluation, and another order for training, so that a step sees more of the text.
         vocabulary: Target words.
-        num_rows: Rows of all processes together.
-        window: Time steps of a window.
-        feed: Time steps that one row takes from the stream before the next row does; None =
-            `window`. bilm-tf's test takes 1: with `feed=1`, a window is `window` of its steps.
-        rows: The rows of this process; None = all.
-        char_noise: Share of the input words that get a typing error. Targets never do.
-        seed: Seed of the typing errors. They depend on it and on the number of the window, the row
-            and the direction.
+        num_rows: Number of rows in all processes.
+        window: Number of time steps per window.
+        feed: Time steps that a row takes from the stream before the next row; None = `window`. 1 is
+            the value of bilm-tf's test: a window then contains `window` of its steps.
+        rows: Rows of this process; None = all.
+        char_noise: Share of the input words with a typing error. Targets are never changed.
+        seed: Seed of the typing errors, which also depend on window, row and direction.
     """
 
     def __init__(
@@ -230,7 +228,7 @@ class WindowStream:
         return StreamWindow(list(places), *arranged)
 
     def _misspell(self, inputs: list[str], direction: int) -> list[str]:
-        """Make typing errors in the inputs of each feed's rows."""
+        """Make typing errors in the inputs of each row."""
         result: list[str] = []
         for number, start in enumerate(range(0, len(inputs), self._feed_size)):
             feed, own_row = divmod(number, len(self._own_rows))
@@ -247,7 +245,7 @@ class WindowStream:
         return np.ascontiguousarray(array.transpose(0, 2, 1)).reshape(-1, len(self._own_rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the exact position as a dictionary that JSON can hold."""
+        """Return the exact position as a JSON-serialisable dictionary."""
         return {
             "forward": self._forward.state_dict(),
             "backward": self._backward.state_dict(),
@@ -255,10 +253,10 @@ class WindowStream:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position that `state_dict` returned.
+        """Restore a position that `state_dict` returned.
 
         Raises:
-            ValueError: If it was that of another number of rows.
+            ValueError: If the number of rows differs.
         """
         self._forward.load_state_dict(state["forward"])
         self._backward.load_state_dict(state["backward"])
@@ -266,20 +264,19 @@ class WindowStream:
 
 
 class WindowCollator:
-    """Make the tensors of a window, as `WindowedLanguageModel` takes them.
+    """Convert a window to the tensors of `WindowedLanguageModel`.
 
-    Each distinct word is spelled once. Words are sorted by length, so that few padding characters
-    are encoded.
+    Each distinct word is spelled once. Words are sorted by length, to reduce padding characters.
 
     Args:
-        tokenizer: The biLM's tokenizer.
+        tokenizer: Tokenizer of the biLM.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
 
     def __call__(self, window: StreamWindow) -> dict[str, Tensor]:
-        """Spell the words of a window; return them with the place of each in the streams."""
+        """Spell the words of a window; return their ids and their indices in the streams."""
         words = sorted(window.words[len(BOUNDARIES) :], key=len)
         encoded = self._tokenizer([words], is_split_into_words=True, return_tensors="pt")
         tensors = {name: ids[0] for name, ids in encoded.items() if name != "attention_mask"}

@@ -1,16 +1,16 @@
-"""Target words of the language model: counted in text, kept in a file, looked up as ids."""
+"""Target words of the language model: counting, files, and lookup of ids."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
-SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # the first lines of bilm-tf's files
+SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # first lines of bilm-tf's files
 VOCABULARY_NAME = "target_vocab.txt"
 
 
 def read_words(path: Path) -> list[str]:
-    """Read a file of one word a line.
+    """Read a file with one word per line.
 
     Raises:
         ValueError: If the file is not UTF-8.
@@ -19,24 +19,26 @@ def read_words(path: Path) -> list[str]:
         with path.open(encoding="utf-8", newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
     except UnicodeDecodeError as error:
-        raise ValueError(f"Expected UTF-8, a word a line, in {path}, got: {error}.") from error
+        raise ValueError(
+            f"Expected UTF-8 with one word per line in {path}, got: {error}."
+        ) from error
 
 
 def write_words(path: Path, words: Iterable[str]) -> None:
-    """Write a file of one word a line."""
+    """Write a file with one word per line."""
     path.write_text("".join(f"{word}\n" for word in words), "utf-8", newline="\n")
 
 
 class TargetVocabulary:
-    """The words that the softmax can predict, in the order of its rows.
+    """Target words of the softmax, in the order of its rows.
 
-    They should be sorted by falling frequency: the sampled softmax draws low ids more often.
+    Sort them by decreasing frequency, because the sampled softmax draws low ids more often.
 
     Args:
-        words: All words, `<S>`, `</S>` and `<UNK>` among them, each once.
+        words: All words, without duplicates, including `<S>`, `</S>` and `<UNK>`.
 
     Raises:
-        ValueError: If one of the three is missing, or a word occurs twice.
+        ValueError: If a special word is missing, or a word occurs twice.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -62,19 +64,19 @@ class TargetVocabulary:
         return word in self._ids
 
     def convert_words_to_ids(self, words: Iterable[str]) -> list[int]:
-        """Look up words; those outside the vocabulary become `<UNK>`."""
+        """Look up words; words outside the vocabulary become `<UNK>`."""
         return [self._ids.get(word, self._unknown) for word in words]
 
     @classmethod
     def from_file(cls, path: Path | str) -> "TargetVocabulary":
-        """Read a file of one word a line, or such a file in a model's folder."""
+        """Read a vocabulary file, or the file in a model's folder."""
         path = Path(path)
         if path.is_dir():
             path = path / VOCABULARY_NAME
         return cls(read_words(path))
 
     def save(self, path: Path | str) -> None:
-        """Write one word a line to a file, or to `target_vocab.txt` in a folder."""
+        """Write a vocabulary file, or `target_vocab.txt` in a folder."""
         path = Path(path)
         if path.is_dir():
             path = path / VOCABULARY_NAME
@@ -82,7 +84,7 @@ class TargetVocabulary:
 
 
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
-    """Count the words of all sentences; memory grows with the distinct words alone."""
+    """Count the words of all sentences; memory grows with the number of distinct words only."""
     counts: Counter[str] = Counter()
     for words in sentences:
         counts.update(words)
@@ -95,12 +97,12 @@ def build_vocabulary(
     """Keep the most frequent words, after `<S>`, `</S>` and `<UNK>`.
 
     Args:
-        counts: How often each word occurs.
-        max_size: Words to keep at most, the three special ones included; None = no bound.
-        min_count: Words rarer than this are left out.
+        counts: Frequency of each word.
+        max_size: Maximum number of words, including the three special ones; None = unlimited.
+        min_count: Minimum frequency of a word.
 
     Returns:
-        The words by falling count, those with the same count in alphabetical order.
+        The words by decreasing frequency; equally frequent words in alphabetical order.
     """
     kept = [
         (-count, word)

@@ -1,4 +1,4 @@
-"""The biLM over successive windows of text, as training and bilm-tf's evaluation run it."""
+"""Run the biLM over successive windows, for training and bilm-tf's evaluation."""
 
 import random
 
@@ -14,15 +14,15 @@ from .losses import full_softmax_losses, sampled_softmax_losses
 
 
 class WindowedLanguageModel(nn.Module):
-    """Run a biLM over successive windows, its state carried from each to the next.
+    """Run a biLM over successive windows, with a continuing state.
 
-    Gradients end at the start of the window (truncated back-propagation through time). The state
-    is no buffer: DistributedDataParallel would replace every process's with that of the first.
+    Gradients end at the start of the window (truncated back-propagation through time). The state is
+    not a buffer, because DistributedDataParallel would replace it by that of the first process.
 
     Args:
         model: biLM and softmax.
-        num_negatives: Negatives of the sampled softmax, in training; None = the full softmax.
-        seed: Seed of the negatives, which are a function of it and of the number of the window.
+        num_negatives: Number of negatives of the sampled softmax in training; None = full softmax.
+        seed: Seed of the negatives, which also depend on the number of the window.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class WindowedLanguageModel(nn.Module):
         self.model = model
         self.num_negatives = num_negatives
         self.seed = seed
-        self.state: ElmoState | None = None  # None = zeros, at the next window
-        self.num_windows = 0  # windows trained on
+        self.state: ElmoState | None = None  # None = the next window starts from zeros
+        self.num_windows = 0  # number of training windows
 
     def forward(
         self,
@@ -45,20 +45,20 @@ class WindowedLanguageModel(nn.Module):
         input_ids: Tensor | None = None,
         word_input_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the losses of one window and step to the next.
+        """Compute the losses of one window, and advance to the next.
 
         Args:
-            forward_inputs: 0 for `<S>`, 1 for `</S>`, else 2 + the distinct word's number, shape
+            forward_inputs: 0 for `<S>`, 1 for `</S>`, else 2 + index of the distinct word, shape
                 `(window, batch)`.
-            backward_inputs: The same of the backward stream.
+            backward_inputs: The same for the backward stream.
             forward_targets: Target ids, shape `(window, batch)`.
-            backward_targets: The same of the backward stream.
+            backward_targets: The same for the backward stream.
             input_ids: Characters of the distinct words, `(words, characters)`.
             word_input_ids: Lexicon rows of the distinct words, `(words,)`.
 
         Returns:
-            Losses in nats of the forward and the backward direction, shape `(window, batch)` each;
-            the latter is None if the biLM has no backward direction.
+            Losses in nats of the forward and the backward direction, shape `(window, batch)` each.
+            The second is None if the biLM is unidirectional.
         """
         tops = self.advance(
             forward_inputs=forward_inputs,
@@ -82,7 +82,7 @@ class WindowedLanguageModel(nn.Module):
         input_ids: Tensor | None,
         word_input_ids: Tensor | None,
     ) -> list[Tensor]:
-        """Run the biLM over one window, and keep its state for the next.
+        """Run the biLM over one window, and store its state for the next.
 
         Returns:
             The top layer of each direction, shape `(window, batch, projection_size)`.
@@ -106,7 +106,7 @@ class WindowedLanguageModel(nn.Module):
         weight, bias = self.model.softmax.weight, self.model.softmax.bias
         if self.num_negatives is None or not self.training:
             return full_softmax_losses(hidden, targets, weight, bias)
-        # torch's generator looks at 32 bits of its seed only.
+        # torch's generator uses only 32 bits of its seed.
         seed = random.Random(f"{self.seed} {self.num_windows} {direction}").getrandbits(32)
         generator = torch.Generator().manual_seed(seed)
         return sampled_softmax_losses(

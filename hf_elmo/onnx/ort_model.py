@@ -25,6 +25,7 @@ from hf_elmo.modeling_outputs import ElmoModelOutput
 from hf_elmo.word_cache import WordCache, WordIds, encode_distinct, encode_in_chunks
 
 from .graph import Array, BuiltModel, Direction, Quantization, make_direction, make_encoder
+from .support import has_exact_int8
 
 WEIGHTS_FILE = "model.safetensors"
 FLOATING = ("F32", "F16", "BF16")  # safetensors' names of dtypes
@@ -74,9 +75,10 @@ class OrtElmoModel(ElmoBilm):
         config: Configuration of the biLM.
         read_weights: Returns the weights by the names that they have in `ElmoModel`, on the CPU. It
             is called again when other sessions are needed: after a fork, for other threads.
-        quantization: `"int8"` for products of the LSTMs in 8 bits: several times faster, mean
-            cosine to float32 above .999. One scale is used for all rows of a product, so that the
-            vectors of a sentence vary slightly with its batch. None for float32.
+        quantization: `"int8"` for products of the LSTMs in 8 bits: faster, mean cosine to float32
+            above .999. One scale is used for all rows of a product, so that the vectors of a
+            sentence vary slightly with its batch. Where 8-bit products saturate
+            (`has_exact_int8`), weights have 7 bits. None for float32.
 
     Raises:
         ValueError: If the quantization is unknown, or a weight is not finite.
@@ -190,6 +192,9 @@ class OrtElmoModel(ElmoBilm):
             return sessions
 
     def _make_sessions(self, process: int, threads: int) -> Sessions:
+        quantization = self.quantization
+        if quantization == "int8" and not has_exact_int8():
+            quantization = "int7"
         directions: list[Direction] = ["forward", "backward"]
         directions = directions[: 2 if self.config.bidirectional else 1]
         threads_each = max(1, threads // len(directions))
@@ -200,7 +205,7 @@ class OrtElmoModel(ElmoBilm):
             _make_session(make_encoder(self.config, self._read_weights()), threads),
             [
                 _make_session(
-                    make_direction(self.config, self._read_weights(), direction, self.quantization),
+                    make_direction(self.config, self._read_weights(), direction, quantization),
                     threads_each,
                 )
                 for direction in directions

@@ -1,1 +1,1 @@
-"""Pretraining of a biLM: a model to train, and the training loop."""
+"""Pretraining of a biLM: model, training loop, command."""

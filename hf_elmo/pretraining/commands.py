@@ -1,4 +1,4 @@
-"""The command `python -m hf_elmo pretrain`."""
+"""Command: `python -m hf_elmo pretrain`."""
 
 import importlib.util
 import math
@@ -37,19 +37,17 @@ from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
 
 DEFAULT_VOCABULARY_SIZE = 50_000
-ADAM_BETA2 = (
-    0.99  # gradients of windows that follow one another are alike: forget sooner than 0.999
-)
+ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
 
 SMALLEST_NORMAL = 2.0**-1022  # of float64
 FIXED_ARGUMENTS: dict[str, Any] = {
     "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
     "ddp_find_unused_parameters": False,
-    "ignore_data_skip": True,  # the stream knows its position
-    "max_steps": 1,  # counted later, when it is known how many processes there are
+    "ignore_data_skip": True,  # the stream stores its own position
+    "max_steps": 1,  # computed later, when the number of processes is known
 }
 
-# Options that a training is given again when it goes on: what it has read and learned is of them.
+# Options that a resumed run needs unchanged, because its state depends on them.
 HELD_OPTIONS = (
     "train",
     "input_format",
@@ -85,72 +83,81 @@ Schedule = Literal["cosine", "linear", "constant"]
 @locks_output
 def pretrain(
     context: typer.Context,
-    output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
+    output: Annotated[Path, typer.Option(help="Folder for the model and its checkpoints.")],
     train: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text files or patterns; .gz .xz .bz2 .zst too. PATTERN=WEIGHT: a pass goes over "
-            "them that many times; 0.5 = over a random half."
+            help="Text files or patterns, also compressed (.gz .xz .bz2 .zst). PATTERN=WEIGHT "
+            "reads them WEIGHT times per pass; 0.5: a random half."
         ),
     ] = None,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
     dataset: Annotated[
-        str | None, typer.Option(help="Instead: a dataset of the Hub, or a folder; streamed.")
+        str | None,
+        typer.Option(help="Instead of --train: dataset on the Hub, or its folder; streamed."),
     ] = None,
-    dataset_config: Annotated[str | None, typer.Option(help="Its configuration.")] = None,
-    split: Annotated[str, typer.Option(help="Its split.")] = "train",
-    column: Annotated[str, typer.Option(help="Its column of text.")] = "text",
+    dataset_config: Annotated[str | None, typer.Option(help="Dataset configuration.")] = None,
+    split: Annotated[str, typer.Option(help="Dataset split.")] = "train",
+    column: Annotated[str, typer.Option(help="Dataset column with the text.")] = "text",
     valid: Annotated[
-        list[str] | None, typer.Option(help="Text files to compute the perplexity of.")
+        list[str] | None, typer.Option(help="Held-out text files for the perplexity.")
     ] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option("--vocab", help="File of target words; else counted in the text.")
+        Path | None,
+        typer.Option("--vocab", help="File of target words; default: count words in the text."),
     ] = None,
     vocab_size: Annotated[
-        int, typer.Option(help="Target words, if they are counted.", min=4)
+        int, typer.Option(help="Number of target words without --vocab.", min=4)
     ] = DEFAULT_VOCABULARY_SIZE,
     preset: Annotated[Preset, typer.Option(help="Size of a new model.")] = "small",
     config: Annotated[
-        Path | None, typer.Option(help="config.json of a new model, instead of a preset.")
+        Path | None, typer.Option(help="config.json of a new model, instead of --preset.")
     ] = None,
     from_model: Annotated[
-        str | None, typer.Option("--from", help="Train this model on: a folder or a Hub name.")
+        str | None,
+        typer.Option("--from", help="Model for continued training: a folder or a Hub name."),
     ] = None,
     dropout: Annotated[
-        float | None, typer.Option(help="Dropout; else the model's.", min=0.0, max=0.99)
+        float | None, typer.Option(help="Dropout; default: the model's.", min=0.0, max=0.99)
     ] = None,
-    epochs: Annotated[float, typer.Option(help="Passes over the text.", min=0.0)] = 10.0,
-    max_steps: Annotated[int | None, typer.Option(help="Steps, instead of passes.", min=1)] = None,
+    epochs: Annotated[float, typer.Option(help="Number of passes over the text.", min=0.0)] = 10.0,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Number of steps, instead of --epochs.", min=1)
+    ] = None,
     max_hours: Annotated[
         float | None,
-        typer.Option(help="Stop then at the latest, at a learning rate of 0.", min=0.001),
+        typer.Option(help="Time limit in hours; the learning rate falls to 0 by then.", min=0.001),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Rows of a process.", min=1)] = 128,
-    window: Annotated[int, typer.Option(help="Steps of back-propagation.", min=1)] = 20,
-    accumulate: Annotated[int, typer.Option(help="Windows of a training step.", min=1)] = 1,
+    batch_size: Annotated[int, typer.Option(help="Rows per process.", min=1)] = 128,
+    window: Annotated[int, typer.Option(help="Words per window of back-propagation.", min=1)] = 20,
+    accumulate: Annotated[int, typer.Option(help="Windows per training step.", min=1)] = 1,
     negatives: Annotated[
-        int, typer.Option(help="Of the sampled softmax; 0 = the full softmax.", min=0)
+        int, typer.Option(help="Negatives of the sampled softmax; 0: full softmax.", min=0)
     ] = 8192,
     optimizer: Annotated[
         Optimizer,
-        typer.Option(help="AdamW, or bilm-tf's Adagrad."),
+        typer.Option(help="Optimiser; adagrad is bilm-tf's."),
     ] = "adamw",
     learning_rate: Annotated[
-        float | None, typer.Option(help="Else 0.001 for AdamW, 0.2 for Adagrad.")
+        float | None, typer.Option(help="Learning rate; default: 0.001 for adamw, 0.2 for adagrad.")
     ] = None,
     schedule: Annotated[
         Schedule | None,
-        typer.Option(help="After the warm-up; else cosine for AdamW, constant for Adagrad."),
+        typer.Option(
+            help="Learning rate after the warm-up; default: cosine for adamw, constant for adagrad."
+        ),
     ] = None,
     warmup_steps: Annotated[
-        int | None, typer.Option(help="Else 1000 for AdamW, 0 for Adagrad.", min=0)
+        int | None,
+        typer.Option(help="Warm-up steps; default: 1000 for adamw, 0 for adagrad.", min=0),
     ] = None,
-    weight_decay: Annotated[float, typer.Option(help="Of the weights.", min=0.0)] = 0.0,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.", min=0.0)] = 0.0,
     ema: Annotated[
         float | None,
         typer.Option(
-            help="Decay of a moving average of the weights, such as 0.999: it becomes the model.",
+            help="Decay of a moving average of the weights, such as 0.999; the average becomes the "
+            "model.",
             min=0.0,
             max=1.0,
         ),
@@ -158,36 +165,45 @@ def pretrain(
     char_noise: Annotated[
         float,
         typer.Option(
-            help="Share of the words read that get a typing error; those to predict never do.",
+            help="Share of input words with a typing error; target words are never changed.",
             min=0.0,
             max=1.0,
         ),
     ] = 0.0,
     max_grad_norm: Annotated[
-        float, typer.Option(help="Bound of the gradients' norm, of the loss times the window.")
+        float, typer.Option(help="Limit of the gradient norm of the loss times the window.")
     ] = 10.0,
     bfloat16: Annotated[
-        bool, typer.Option("--bfloat16", help="Compute products in bfloat16.")
+        bool, typer.Option("--bfloat16", help="Compute matrix products in bfloat16.")
     ] = False,
     gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
+        bool,
+        typer.Option(
+            "--gradient-checkpointing", help="Recompute activations: less memory, more time."
+        ),
     ] = False,
     evaluate_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 1000,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after so many evaluations without a better one.", min=1)
+        int | None,
+        typer.Option(help="Stop after this number of evaluations without improvement.", min=1),
     ] = None,
     save_every: Annotated[
-        int, typer.Option(help="Steps; with --valid, each evaluation saves.", min=1)
+        int,
+        typer.Option(
+            help="Steps between checkpoints; with --valid, also between evaluations.", min=1
+        ),
     ] = 1000,
-    keep: Annotated[int, typer.Option(help="Checkpoints to keep, with the best.", min=1)] = 2,
+    keep: Annotated[
+        int, typer.Option(help="Number of checkpoints to keep, including the best.", min=1)
+    ] = 2,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+        bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")
     ] = False,
     log_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Of weights, order, negatives and dropout.")] = 0,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Use no GPU.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
 ) -> None:
-    """Train a biLM, a new one or one that is there, on any amount of text.
+    """Train a new biLM, or continue training one, on any amount of text.
 
     \b
     python -m hf_elmo pretrain --train 'text/*.txt.gz' --valid valid.txt --output my-bilm
@@ -196,13 +212,13 @@ def pretrain(
     torchrun --nproc-per-node 8 -m hf_elmo pretrain --train 'text/*' --output big \\
       --preset original --bfloat16
 
-    The text is shuffled, sentence by sentence, from several files at once and through a buffer. It
-    is not held in memory. Each row of the batch reads one sentence after the other, as in bilm-tf,
-    20 words at a time; LSTM states run on. With several processes, each trains on its own rows.
+    Sentences are shuffled across several files and in a buffer. The text is not held in memory. As
+    in bilm-tf, each row of the batch reads one sentence after another, 20 words at a time, with a
+    continuing LSTM state. With several processes, each process trains on its own rows.
 
-    The folder gets the model, its tokenizer and its target words. With --valid it is the best of
-    the checkpoints. TensorBoard: pip install tensorboard, tensorboard --logdir my-bilm/runs.
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    The output contains the model, its tokenizer and its target words. With --valid, the model is
+    the best checkpoint. For TensorBoard, run tensorboard --logdir my-bilm/runs.
+    """  # noqa: D301 (click's marker for text without wrapping)
     _check_options(context.params)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
     if next(text(None), None) is None:
@@ -250,21 +266,21 @@ def pretrain(
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse options that do not go together, or not with the training that is gone on with."""
-    output = options["output"]
+    """Refuse contradictory options, or options that differ from those of the resumed run."""
+    output = Path(options["output"])  # a string in typer 0.20
     if options["patience"] is not None and not options["valid"]:
-        raise ValueError("Expected --valid with --patience: held-out text to judge by.")
+        raise ValueError("Expected --valid together with --patience.")
     if options["config"] is not None and options["from_model"] is not None:
-        raise ValueError("Expected --config of a new model, or --from: a model has its own.")
+        raise ValueError("Expected either --config or --from, got both.")
     check_output(output, resume=options["resume"])
     hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS})
 
 
 @contextmanager
 def flush_denormal() -> Iterator[None]:
-    """Take numbers near 0 for 0, for a while.
+    """Flush denormal numbers to 0 temporarily.
 
-    The moments of rows that are not met fade away, and such numbers are slow on a CPU.
+    The moments of unseen rows decay to denormals, which are slow on a CPU.
     """
     was_on = bool(torch.tensor(SMALLEST_NORMAL, dtype=torch.float64) / 2 == 0)
     torch.set_flush_denormal(True)
@@ -284,7 +300,7 @@ def _read_text(
     column: str,
 ) -> SentenceReader:
     if (files is None) == (dataset is None):
-        raise ValueError("Expected text to train on: either --train or --dataset.")
+        raise ValueError("Expected either --train or --dataset.")
     if files is not None:
         return read_files(files, input_format, pipeline, has_weights=True)
     examples = _load_dataset(str(dataset), config, split)
@@ -296,16 +312,16 @@ def _load_dataset(name: str, config: str | None, split: str) -> Any:
         from datasets import load_dataset
     except ImportError as error:
         raise ImportError(
-            "Reading a dataset needs the package datasets: pip install 'spacy-elmo[train]'."
+            "Reading a dataset needs the package datasets. Run pip install datasets."
         ) from error
     return load_dataset(name, config, split=split, streaming=True)
 
 
 def _count_rows(heldout: SentenceReader | None, batch_size: int) -> int:
-    """Return the rows of an evaluation: those of training, if there are sentences for so many."""
+    """Return the number of rows of an evaluation: that of training, or fewer for a short text."""
     if heldout is None:
         return batch_size
-    count = sum(1 for _ in heldout(None))  # all of it: a bad line is told now, not in an hour
+    count = sum(1 for _ in heldout(None))  # read all, so that a bad line raises an error now
     if not count:
         raise ValueError("Expected sentences in the text of --valid, found none.")
     return min(count, batch_size)
@@ -318,12 +334,12 @@ def _choose_vocabulary(
     from_model: str | None,
     resumed: Path | None,
 ) -> TargetVocabulary:
-    """Read the target words, or count them; a training goes on with those that it has."""
+    """Read or count the target words; a resumed run keeps its words."""
     given = None if path is None else TargetVocabulary.from_file(path)
     for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
         known = load_vocabulary(str(checkpoint))
         if known is not None and given is not None and known.words != given.words:
-            raise ValueError(f"Expected the words of {checkpoint} in {path}, got others.")
+            raise ValueError(f"Expected the target words of {checkpoint} in {path}, got others.")
         given = known or given
     if given is None and from_model is not None:
         given = load_vocabulary(resolve_name(from_model))
@@ -341,7 +357,7 @@ def _choose_model(
 
 
 def _count_targets(text: SentenceReader) -> int:
-    return sum(len(words) + 1 for words in text(None))  # each word and the end
+    return sum(len(words) + 1 for words in text(None))  # words and sentence ends
 
 
 def _optimizer_arguments(
@@ -351,7 +367,7 @@ def _optimizer_arguments(
     warmup_steps: int | None,
     weight_decay: float,
 ) -> dict[str, Any]:
-    """Return the optimiser and its learning rate for `TrainingArguments`; bilm-tf's is constant."""
+    """Return the optimiser and its learning rate for `TrainingArguments`."""
     is_adamw = optimizer == "adamw"
     schedule = schedule or ("cosine" if is_adamw else "constant")
     return {
@@ -367,13 +383,13 @@ def _optimizer_arguments(
 def _checkpoint_arguments(
     heldout: SentenceReader | None, evaluate_every: int, save_every: int, keep: int
 ) -> dict[str, Any]:
-    """Return when to save for `TrainingArguments`; with held-out text, also to keep the best."""
+    """Return the settings of checkpoints and evaluations for `TrainingArguments`."""
     if heldout is None:
         return {"save_steps": save_every, "save_total_limit": keep}
     return {
         "eval_strategy": "steps",
         "eval_steps": evaluate_every,
-        "save_steps": evaluate_every,  # each checkpoint has a perplexity
+        "save_steps": evaluate_every,  # so each checkpoint has a perplexity
         "save_total_limit": keep,
         "load_best_model_at_end": True,
         "metric_for_best_model": "eval_perplexity",
@@ -388,7 +404,7 @@ def _stream_windows(
     window: int,
     char_noise: float,
 ) -> WindowStream:
-    """Stream the windows of this process's rows, in an order that the seed decides."""
+    """Stream the windows of this process's rows, in an order given by the seed."""
     batch_size = arguments.per_device_train_batch_size
     first = batch_size * arguments.process_index
     return WindowStream(

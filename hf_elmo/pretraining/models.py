@@ -1,4 +1,4 @@
-"""The model to train: new, of a preset or a configuration, or one that is trained on."""
+"""Models to train: new models, and existing models for continued training."""
 
 import logging
 from typing import Any
@@ -15,7 +15,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 logger = logging.getLogger(__name__)
 
-# The shapes of the published models (allennlp.org/elmo), and a smaller one to ship.
+# Shapes of the published models (allennlp.org/elmo), and of the smaller bundled model.
 PRESETS: dict[str, dict[str, Any]] = {
     "mini": {
         "cell_size": 1024,
@@ -35,7 +35,7 @@ def create_model(
     """Create an untrained biLM that reads bytes, and its tokenizer.
 
     Raises:
-        ValueError: If the configuration is that of a biLM with a lexicon.
+        ValueError: If the configuration has a word lexicon.
     """
     config.vocab_size = len(vocabulary)
     tokenizer = ElmoTokenizer.from_config(config)
@@ -45,13 +45,13 @@ def create_model(
 def load_model_to_continue(
     name: str, vocabulary: TargetVocabulary
 ) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
-    """Load a biLM to be trained on, with a softmax for the given target words.
+    """Load a biLM for continued training, with a softmax for the given target words.
 
-    The softmax rows of words that it knew are kept; others are drawn anew.
+    Softmax rows of known words are kept. Rows of other words are initialised randomly.
 
     Args:
         name: Folder or Hub name of a biLM, with or without a softmax.
-        vocabulary: The target words from now on, its own or others.
+        vocabulary: New target words.
     """
     bilm = ElmoModel.from_pretrained(name)
     config = ElmoConfig.from_pretrained(name)

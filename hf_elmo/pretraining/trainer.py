@@ -1,4 +1,4 @@
-"""Pretraining on Hugging Face's Trainer: windows in, checkpoints that resume exactly out."""
+"""Pretraining with Hugging Face's Trainer, with exactly resumable checkpoints."""
 
 import json
 import math
@@ -38,9 +38,9 @@ from hf_elmo.training.checkpoints import (
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
-MAX_LOG_PERPLEXITY = 700.0  # exp of more is no float
-# The share of the learning rate when a share of the training is done. Behind the warm-up, these
-# are those of transformers, but for what `max_hours` does to them.
+MAX_LOG_PERPLEXITY = 700.0  # exp of more overflows
+# Factor of the learning rate for a completed share of the training. After the warm-up they equal
+# those of transformers, except for `max_hours`.
 SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
     SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
     SchedulerType.LINEAR: lambda done: 1 - done,
@@ -50,21 +50,21 @@ SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
 class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     """Train a biLM on windows over a stream of text.
 
-    The LSTMs' state runs on from window to window. A checkpoint holds, beside the usual, that state
-    for each process and the position in the text. Gradients are those of the loss times the window,
-    as bilm-tf's are: it matters for the bound of their norm and for Adagrad.
+    The LSTM state continues from window to window. A checkpoint also contains this state for each
+    process, and the position in the text. As in bilm-tf, gradients are of the loss times the
+    window, which matters for the limit of their norm and for Adagrad.
 
     Args:
-        model: The biLM, its state and its negatives.
-        args: Trainer's arguments; `max_steps` must be set and `ignore_data_skip` be on.
-        tokenizer: The biLM's tokenizer.
+        model: biLM with its state and its negatives.
+        args: Arguments of Trainer, with `max_steps` and `ignore_data_skip=True`.
+        tokenizer: Tokenizer of the biLM.
         vocabulary: Target words.
         stream: Windows of this process's rows.
-        heldout: Text to evaluate on, or None.
-        max_hours: Train no longer than this, all runs of one training together, and let the
-            learning rate fall accordingly; None = `max_steps`.
-        ema: Decay of the moving average of the weights, which is then the model that is evaluated
-            and saved; None = no average. The average is updated after each step.
+        heldout: Text for evaluations, or None.
+        max_hours: Time limit, including the runs before a resume; the learning rate falls
+            accordingly. None = no limit.
+        ema: Decay of the moving average of the weights, updated after each step. The average is the
+            model that is evaluated and saved; None = no average.
         callbacks: Further callbacks.
     """
 
@@ -99,7 +99,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
 
     def list_files(self, checkpoint: Path) -> list[str]:
-        """List the files that a checkpoint needs, for this number of processes."""
+        """List the files of a checkpoint for this number of processes."""
         return list_files(checkpoint, self.args.world_size)
 
     def restore_position(self, checkpoint: Path) -> bool:
@@ -108,11 +108,11 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         return self.state.global_step >= self.args.max_steps or self._clock.fraction() >= 1
 
     def get_train_dataloader(self) -> Any:
-        """Return the windows; they have no length, since the text is read again and again."""
+        """Return the windows; they have no length, because the text is repeated."""
         return _Batches(self._stream, WindowCollator(self._tokenizer))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Create the optimiser; Adagrad starts from bilm-tf's accumulator."""
+        """Create the optimiser; Adagrad starts with bilm-tf's accumulator value."""
         if self.optimizer is None and self.args.optim == "adagrad":
             self.optimizer = torch.optim.Adagrad(
                 self.model.parameters(),
@@ -126,7 +126,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
-        """Create the schedule; it falls with the steps or the time, whichever is further on."""
+        """Create the schedule; it depends on steps or time, whichever has advanced further."""
         shape = SCHEDULES.get(SchedulerType(self.args.lr_scheduler_type))
         if self.lr_scheduler is None and shape is not None:
             num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
@@ -142,19 +142,19 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
 
-    def compute_loss(  # type: ignore[override]  # there are no outputs to return
+    def compute_loss(  # type: ignore[override]  # no outputs to return
         self, model: nn.Module, inputs: dict[str, Tensor], **_: Any
     ) -> Tensor:
-        """Compute the mean loss of both directions, its gradient times the window."""
+        """Compute the mean loss of both directions; multiply its gradient by the window."""
         losses = [loss.mean() for loss in model(**inputs) if loss is not None]
         loss = torch.stack(losses).mean()
         window = len(inputs["forward_inputs"])
         return loss + (window - 1) * (loss - loss.detach())
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Compute the held-out perplexity by bilm-tf's protocol, with the batch size of training.
+        """Compute the held-out perplexity with bilm-tf's protocol and the training batch size.
 
-        Every process computes all of it, and so the same.
+        Every process computes the complete result.
         """
         if self._heldout is None:
             raise ValueError("Expected a held-out text to evaluate on, got None.")
@@ -180,7 +180,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         return self.report(metrics)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log with the training perplexity, that of the sampled softmax, and the speed."""
+        """Log the training perplexity of the sampled softmax, and the speed."""
         if "loss" in logs:
             logs["perplexity"] = math.exp(min(logs["loss"], MAX_LOG_PERPLEXITY))
             logs["hours"] = self._clock.elapsed / 3600
@@ -212,7 +212,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
         if (
             self.args.world_size > 1
-        ):  # Trainer's state, written next, marks the checkpoint as complete
+        ):  # Trainer writes its state last, which marks a complete checkpoint
             torch.distributed.barrier()
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
@@ -232,7 +232,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
 
 class _Batches:
-    """What Trainer takes for a data loader: batches without a length."""
+    """Data loader for Trainer: batches without a length."""
 
     def __init__(self, stream: WindowStream, collator: WindowCollator) -> None:
         self._stream, self._collator = stream, collator
@@ -242,10 +242,10 @@ class _Batches:
 
 
 class TrainingClock(TrainerCallback):
-    """Count the time of a training run, including its earlier parts, and end it at the limit.
+    """Measure the time of a training run including resumes, enforce the limit, and log passes.
 
     Attributes:
-        elapsed: Seconds of training until the start of this step, the same in all processes.
+        elapsed: Seconds of training until the start of this step, equal in all processes.
     """
 
     def __init__(self, max_hours: float | None = None) -> None:
@@ -255,7 +255,7 @@ class TrainingClock(TrainerCallback):
         self._last_step = 0
 
     def fraction(self) -> float:
-        """Return the share of the time that is used up; 0 if it has no end."""
+        """Return the used share of the time limit; 0 without a limit."""
         return self.elapsed / (3600 * self._max_hours) if self._max_hours else 0.0
 
     def lap(self, step: int) -> tuple[int, float]:

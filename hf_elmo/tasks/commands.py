@@ -1,6 +1,7 @@
 """The commands `train`, `test` and `predict` of `python -m hf_elmo`."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -203,7 +204,9 @@ def score_model(
     cast(torch.nn.Module, loaded).to(find_device(device))
     examples = task.read(data)
     task.check(examples, data, loaded.config)
-    found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
+    found = predict_examples(
+        task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
+    )
     typer.echo(json.dumps(task.score(examples, found)))
 
 
@@ -224,7 +227,9 @@ def predict(
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
     examples = task.read_unlabelled(source)
-    found = predict_examples(task, loaded, inputs, examples, batch_size=batch_size)
+    found = predict_examples(
+        task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
+    )
     lines = (task.to_json(example, one) for example, one in zip(examples, found, strict=True))
     text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
     write_file(output, text)

@@ -222,7 +222,7 @@ def read_questions(
                     questions.append(
                         _read_question(path, paragraph["context"], words, offsets, asked)
                     )
-    except (KeyError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(
             f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
             f"missed {error}."

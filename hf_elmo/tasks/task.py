@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.tasks.data.scores import Metric
@@ -227,6 +228,7 @@ def predict(
     *,
     batch_size: int = 32,
     find: Callable[..., list[Any]] | None = None,
+    progress: bool = False,
 ) -> list[Any]:
     """Predict each example, on the model's device, in evaluation mode.
 
@@ -237,6 +239,7 @@ def predict(
         examples: What to predict; their gold labels are not read.
         batch_size: Examples that run at once.
         find: A method of the model, such as `rank` of a classifier; None = its `predict`.
+        progress: Whether a progress bar is shown.
 
     Returns:
         Predictions, in the order of the examples.
@@ -246,10 +249,13 @@ def predict(
     find = find or model.predict
     predictions: list[Any] = [None] * len(examples)
     lengths = [task.count_words(example) for example in examples]
+    bar = tqdm(total=len(examples), unit="examples", disable=not progress)
     for rows in batch_by_length(examples, lengths, 1 if task.needs_batch_size_one else batch_size):
         batch = task.make_batch([examples[row] for row in rows], inputs)
         batch = {name: x.to(model.device) for name, x in batch.items()}
         for row, prediction in zip(rows, find(**batch), strict=True):
             predictions[row] = prediction
+        bar.update(len(rows))
+    bar.close()
     model.train(was_training)
     return predictions

@@ -1,4 +1,4 @@
-"""The one reader of text: tokenised lines, CoNLL-U or raw text, compressed or not, never whole."""
+"""Read text in a stream: tokenised lines, CoNLL-U or raw text, also compressed."""
 
 import bz2
 import glob
@@ -21,13 +21,13 @@ import fsspec
 from fsspec.core import has_magic
 
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
-# Given a source of chance, yields all sentences of a text in a shuffled order; given None, in the
-# text's own. A sentence is its words.
+# Yields all sentences of a text: shuffled by a random generator, or in order if it is None. A
+# sentence is a list of words.
 SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
 NUM_CONLLU_COLUMNS = 10
-# Files that a shuffled pass reads from at once: the more, the better a part of a pass is mixed. An
-# open file of `.xz` holds up to 64 MB in memory.
+# Files that a shuffled pass reads from at once: more files mix the text better. An open `.xz` file
+# needs up to 64 MB of memory.
 OPEN_FILES = 32
 PACKED_BYTES = 4096  # of Zstandard's, which may become ten thousand times as many
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
@@ -40,21 +40,21 @@ def read_files(
     *,
     has_weights: bool = False,
 ) -> SentenceReader:
-    """Read files of text, such as those to train on.
+    """Make a reader of text files.
 
     A shuffled pass takes sentences from `OPEN_FILES` files at once, from large files more often,
-    through a buffer of `BUFFER_SIZE` sentences. Sentences without words are skipped.
+    through a buffer of `BUFFER_SIZE` sentences. Empty sentences are skipped.
 
     Args:
         patterns: Files, patterns such as `text/*.txt.gz`, or addresses such as `s3://bucket/*.gz`;
-            `.gz`, `.bz2`, `.xz` and `.zst` are decompressed while they are read.
+            `.gz`, `.bz2`, `.xz` and `.zst` are decompressed.
         input_format: As for `read_sentences`.
         pipeline: As for `read_sentences`.
-        has_weights: Whether a pattern may end in a weight, as in `old/*.txt=0.5`: how often a pass
-            goes over these files, and with a fraction, over a random share of their sentences.
+        has_weights: Whether a pattern can have a weight, such as `old/*.txt=0.5`: the number of
+            times that a pass reads these files. A fraction selects a random share of the sentences.
 
     Returns:
-        The reader, to be called as often as one likes.
+        The reader, which can be called repeatedly.
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
@@ -66,7 +66,7 @@ def read_files(
     def read_file(file: str) -> Iterator[Any]:
         with open_file(file) as stream:
             lines = decode_lines(decompress(stream, file), file)
-            if input_format == "text":  # cut into words when its turn has come: less memory
+            if input_format == "text":  # split into words late, to save memory
                 yield from (line for line in lines if line.strip())
             else:
                 yield from filter(None, _cut(lines, input_format, pipeline, file))
@@ -89,20 +89,20 @@ def read_dataset(
     input_format: InputFormat = "text",
     pipeline: str = "en",
 ) -> SentenceReader:
-    """Read a dataset of the `datasets` package, streamed or not, one or more lines an example.
+    """Make a reader of a dataset of the `datasets` package.
 
     Args:
-        dataset: Examples, to be iterated over as often as one likes.
-        column: Where an example holds its text, one sentence a line, or the words of one sentence.
-        input_format: As for `read_sentences`, of text.
+        dataset: Examples, streamed or not; they can be iterated repeatedly.
+        column: Column with text, one sentence per line, or with the words of one sentence.
+        input_format: As for `read_sentences`, for text.
         pipeline: As for `read_sentences`.
 
     Returns:
-        The reader. A shuffled pass goes through a buffer of `BUFFER_SIZE` sentences. Examples
-        without text are skipped.
+        The reader. A shuffled pass uses a buffer of `BUFFER_SIZE` sentences. Examples without text
+        are skipped.
 
     Raises:
-        ValueError: If an example has no such column, or something else in it.
+        ValueError: If an example lacks the column, or it contains something else.
     """
     is_text = input_format == "text"
 
@@ -113,7 +113,7 @@ def read_dataset(
             value = example[column]
             if isinstance(value, str):
                 lines = iter(value.split("\n"))
-                # As of files, text is cut into words when its turn has come.
+                # As for files, text is split into words late.
                 yield from lines if is_text else _cut(lines, input_format, pipeline, column)
             elif isinstance(value, list) and all(isinstance(word, str) for word in value):
                 yield value
@@ -131,35 +131,35 @@ def read_dataset(
 def read_sentences(
     stream: BinaryIO, input_format: InputFormat, pipeline: str = "en", name: str = "the text"
 ) -> Iterator[list[str]]:
-    """Read the sentences of one text, in its own order.
+    """Read the sentences of one text in order.
 
     Args:
-        stream: Bytes of UTF-8, not compressed.
-        input_format: `"text"`: one tokenised sentence a line, words between white space;
-            `"raw"`: text for spaCy to cut; `"conllu"`: CoNLL-U.
-        pipeline: spaCy language or pipeline that cuts raw text.
+        stream: UTF-8 bytes, not compressed.
+        input_format: `"text"`: one tokenised sentence per line, words separated by whitespace;
+            `"raw"`: raw text, split by spaCy; `"conllu"`: CoNLL-U.
+        pipeline: spaCy language or pipeline for raw text.
         name: Name of the text, for errors.
 
     Returns:
         An iterator of sentences. An empty line of `"text"` is an empty sentence.
 
     Raises:
-        ValueError: If a line is not UTF-8, or not what the format asks for.
+        ValueError: If a line is not UTF-8, or does not have the format.
     """
     return _cut(decode_lines(stream, name), input_format, pipeline, name)
 
 
 def find_files(pattern: str) -> list[str]:
-    """Find files by a name, a pattern or an address that the package fsspec knows.
+    """Find files by name, pattern or address (any address that fsspec supports).
 
     Raises:
-        FileNotFoundError: If there are none.
-        ValueError: If no file system has such addresses.
-        ImportError: If reading them needs a package that is not installed.
+        FileNotFoundError: If there are no files.
+        ValueError: If the type of address is unknown.
+        ImportError: If the address needs a package that is not installed.
     """
     found = _list_files(pattern)
     if not found:
-        raise FileNotFoundError(f"Expected files to read; none at {pattern}.")
+        raise FileNotFoundError(f"Expected files to read, found none at {pattern}.")
     return found
 
 
@@ -175,7 +175,7 @@ def _list_files(pattern: str) -> list[str]:
 
 
 def measure_file(name: str) -> int:
-    """Return the bytes of a file, 0 if its server does not tell."""
+    """Return the size of a file in bytes; 0 = unknown."""
     if not _is_address(name):
         return Path(name).stat().st_size
     system, path = fsspec.url_to_fs(name)
@@ -183,7 +183,7 @@ def measure_file(name: str) -> int:
 
 
 def open_file(name: str) -> AbstractContextManager[BinaryIO]:
-    """Open a file or an address to be read."""
+    """Open a file or an address for reading."""
     return fsspec.open(name, "rb") if _is_address(name) else Path(name).open("rb")
 
 
@@ -192,7 +192,7 @@ def _is_address(name: str) -> bool:
 
 
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the bytes of a file, decompressed by the suffix of its name while they are read."""
+    """Return the bytes of a file, decompressed according to its suffix."""
     openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
     opener = cast(Callable[[BinaryIO], BinaryIO] | None, openers.get(Path(name).suffix.lower()))
     return stream if opener is None else opener(stream)
@@ -203,13 +203,13 @@ def _open_zstandard(stream: BinaryIO) -> BinaryIO:
         import zstandard
     except ImportError as error:
         raise ImportError(
-            "Reading .zst files needs the package zstandard: pip install 'spacy-elmo[train]'."
+            "Reading .zst files needs the package zstandard. Run pip install zstandard."
         ) from error
     return io.BufferedReader(_ZstandardReader(stream, zstandard))
 
 
 class _ZstandardReader(io.RawIOBase):
-    """Decompress Zstandard's frames; the package's own reader takes a cut file for a short one."""
+    """Decompress Zstandard frames; the package's own reader does not detect truncated files."""
 
     def __init__(self, stream: BinaryIO, zstandard: Any) -> None:
         self._stream, self._zstandard = stream, zstandard
@@ -224,7 +224,7 @@ class _ZstandardReader(io.RawIOBase):
             packed = self._packed or self._stream.read(PACKED_BYTES)
             if not packed:
                 if self._frame is not None:
-                    raise EOFError("the file breaks off.")
+                    raise EOFError("the file is truncated.")
                 return 0
             self._frame = self._frame or self._zstandard.ZstdDecompressor().decompressobj()
             try:
@@ -239,10 +239,10 @@ class _ZstandardReader(io.RawIOBase):
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode lines, each with its end; an error tells the line.
+    """Decode lines, including their line ends; errors contain the line number.
 
     Raises:
-        ValueError: If a line is not UTF-8, or the compressed file that it is from is damaged.
+        ValueError: If a line is not UTF-8, or the compressed file is damaged.
     """
     number = 0
     try:
@@ -252,14 +252,17 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 in {name}, got byte {error.object[error.start]:#04x} in line "
-            f"{number}, column {error.start + 1}. Convert the text first, as with iconv -f latin1 "
-            "-t utf-8."
+            f"{number}, column {error.start + 1}. Convert the text first, for example "
+            "with iconv -f latin1 -t utf-8."
         ) from error
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the content's
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # a disk error, not damaged content
             raise
         raise ValueError(
-            f"Expected a whole compressed file, but {name} is damaged after line {number}: {error}"
+            f"Expected a complete compressed file, but {name} is damaged after line {number}: "
+            f"{error}"
         ) from error
 
 
@@ -274,7 +277,7 @@ def _cut(
 
 
 def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
-    """Read the forms of the syntactic words: no ranges (3-4), no empty nodes (3.1)."""
+    """Read the forms of syntactic words, without ranges (3-4) and empty nodes (3.1)."""
     words: list[str] = []
     for number, line in enumerate(lines, start=1):
         if line.startswith("#"):
@@ -297,7 +300,7 @@ def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
 
 @lru_cache(maxsize=1)
 def _load_pipeline(name: str) -> Any:
-    """Load what cuts raw text, once for all files."""
+    """Load the spaCy pipeline for raw text, once for all files."""
     import spacy
 
     if spacy.util.is_package(name) or Path(name).exists():
@@ -311,12 +314,12 @@ def _load_pipeline(name: str) -> Any:
                 "python -m spacy download."
             ) from error
         nlp.add_pipe("sentencizer")
-        nlp.max_length = sys.maxsize  # the bound is for parsers
+        nlp.max_length = sys.maxsize  # the limit is only for parsers
     return nlp
 
 
 def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
-    """Cut each line into sentences and words with spaCy; white space is no word."""
+    """Split each line into sentences and words with spaCy; skip whitespace."""
     nlp = _load_pipeline(pipeline)
     for doc in nlp.pipe(text for text in map(str.strip, lines) if text):
         for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
@@ -324,7 +327,7 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
 
 
 def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:
-    """Find the files of a pattern, each with the weight behind it."""
+    """Find the files of a pattern, and their weight."""
     start, _, end = pattern.rpartition("=")
     try:
         weight = float(end) if has_weight and start else None
@@ -333,12 +336,12 @@ def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:
     if weight is None or _list_files(pattern):
         return [(file, 1.0) for file in find_files(pattern)]
     if not 0 < weight < math.inf:
-        raise ValueError(f"Expected a weight above 0 behind {start}=, got {end}.")
+        raise ValueError(f"Expected a weight above 0 after {start}=, got {end}.")
     return [(file, weight) for file in find_files(start)]
 
 
 def _split(weight: float) -> list[float]:
-    """Split a weight into whole passes over a file and the rest."""
+    """Split a weight into complete passes over a file and a rest."""
     rest = weight % 1
     return [1.0] * int(weight) + [rest] * (rest > 0)
 
@@ -353,9 +356,10 @@ def _take(read: Callable[[], Iterator[Any]], share: float, rng: random.Random) -
 def _interleave(
     readers: Sequence[Callable[[], Iterator[Any]]], sizes: Sequence[float], rng: random.Random
 ) -> Iterator[Any]:
-    """Yield the sentences of all files, each from a random one of those that are open.
+    """Yield the sentences of all files, each from a random open file.
 
-    A file is taken by its size, so that a part of a pass is mixed as the whole.
+    The probability of a file is proportional to its size, so that the mixture of sources stays the
+    same during a pass.
     """
     waiting = list(zip(readers, sizes, strict=True))
     rng.shuffle(waiting)
@@ -377,7 +381,7 @@ def _interleave(
 
 
 def shuffle(sentences: Iterable[Any], rng: random.Random) -> Iterator[Any]:
-    """Yield all sentences, each a random one of the `BUFFER_SIZE` that came next."""
+    """Yield all sentences, each a random one from a buffer of `BUFFER_SIZE`."""
     buffer: list[Any] = []
     for sentence in sentences:
         if len(buffer) < BUFFER_SIZE:

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: find, write and delete its own; other folders are the user's."""
+"""Find, write and delete the checkpoints of a training run; never touch other folders."""
 
 import shutil
 import warnings
@@ -25,7 +25,7 @@ from hf_elmo.training.resume_checks import is_checkpoint, list_checkpoints, read
 
 POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"
-TRAINED_NAME = "trained_weights.safetensors"  # where the model of a checkpoint is an average
+TRAINED_NAME = "trained_weights.safetensors"  # weights, if the model of a checkpoint is an average
 FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
 
 Trained = TypeVar("Trained", bound=nn.Module)
@@ -157,7 +157,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         self.accelerator.wait_for_everyone()
         try:
             super()._save_checkpoint(model, trial)
-        except RuntimeError as error:  # torch.save, where the disk is full
+        except RuntimeError as error:  # torch.save if the disk is full
             reason = str(error).partition("\n")[0]
             raise OSError(
                 f"Expected to write {folder}, got: {reason}. Is the disk full? Make room, then "
@@ -195,7 +195,7 @@ class _Averaging(TrainerCallback):
 
 
 class _CheckPlaces(TrainerCallback):
-    """Refuse to train where a checkpoint to come would be written into a folder of the user's."""
+    """Refuse to train if a future checkpoint would overwrite a folder of the user."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -207,15 +207,15 @@ class _CheckPlaces(TrainerCallback):
 
 
 def _find_marker(checkpoint: Path) -> Path:
-    """Return the file in a checkpoint that is there until all of it is written."""
+    """Return the path of the marker that exists until a checkpoint is complete."""
     return checkpoint / f".writing-{checkpoint.name}"
 
 
 def _check_place(checkpoint: Path) -> bool:
-    """Return whether this run has started a checkpoint of that name.
+    """Return whether this run has started to write a checkpoint of this name.
 
     Raises:
-        ValueError: If there is something else.
+        ValueError: If the folder contains other files.
     """
     if _find_marker(checkpoint).exists() or is_checkpoint(checkpoint):
         return True
@@ -228,7 +228,7 @@ def _check_place(checkpoint: Path) -> bool:
 
 
 def _begin_checkpoint(folder: Path) -> None:
-    """Make the folder of a checkpoint, in place of what this run left there."""
+    """Make the folder of a checkpoint; replace incomplete files of this run."""
     if _check_place(folder):
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -242,14 +242,14 @@ def _find_missing(checkpoint: Path, list_files: Callable[[Path], Iterable[str]])
 def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
     """Find the newest complete checkpoint of a run; delete incomplete ones.
 
-    Warns of each checkpoint that is deleted or skipped.
+    Warns about each deleted or skipped checkpoint.
 
     Args:
         folder: Folder of the run.
-        list_files: Lists the files that a checkpoint needs, beside Trainer's state.
+        list_files: Lists the files of a checkpoint, except Trainer's state.
 
     Returns:
-        The checkpoint's folder, or None if there is none.
+        The folder of the checkpoint; None = no checkpoint.
     """
     for path in folder.glob("checkpoint-*"):
         if _find_marker(path).exists():
@@ -265,7 +265,7 @@ def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str
 
 
 def list_files(checkpoint: Path, num_processes: int) -> list[str]:
-    """List the files that a checkpoint needs, to resume pretraining with a number of processes.
+    """List the files that a pretraining checkpoint needs for a number of processes.
 
     Raises:
         ValueError: If another number of processes wrote it.
@@ -275,8 +275,8 @@ def list_files(checkpoint: Path, num_processes: int) -> list[str]:
     if before != num_processes:
         raise ValueError(
             f"Expected {before} processes, as many as wrote {checkpoint}, got {num_processes}: "
-            f"each goes on with its own rows. Resume by torchrun with {before} in all, or start "
-            f"anew from the model: --from {checkpoint}, and another --output."
+            f"each continues with its own rows. Resume by torchrun with {before} in all, or start "
+            f"a new run from the model: --from {checkpoint}, and another --output."
         )
     states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
     return [*FILES, *states, *([TRAINED_NAME] if position.get("is_averaged") else [])]

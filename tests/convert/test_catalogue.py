@@ -61,15 +61,13 @@ def test_a_model_is_found_by_its_name() -> None:
     ],
 )
 def test_models_that_cannot_be_converted_say_why(name: str, reason: str) -> None:
-    with pytest.raises(ConversionError, match=f"{name}: cannot be converted: {reason}"):
+    with pytest.raises(ConversionError, match=f"{name}: this model is not supported: {reason}"):
         find_published(name)
 
 
 def test_a_misspelt_name_gets_a_hint() -> None:
     assert suggest_published("allenai/orignal").startswith("Did you mean allenai/original or ")
-    assert suggest_published("zzz") == (
-        "elmo-convert --list-published lists what can be downloaded by name."
-    )
+    assert suggest_published("zzz") == ("elmo-convert --list-published lists all published models.")
 
 
 @pytest.mark.parametrize(
@@ -89,10 +87,12 @@ def test_a_model_describes_its_origin_licence_and_citation() -> None:
     assert list(MODELS["sdadas/polish"].describe()) == [
         "Published as sdadas/polish (Polish; listed in "
         "sdadas/polish-nlp-resources@043ff5a README.md).",
-        "Licence as the makers state it: LGPL-3.0 (repository).",
+        "Licence as stated by the publisher: LGPL-3.0 (repository).",
         "Please cite: Slawomir Dadas, polish-nlp-resources.",
     ]
-    assert "Licence as the makers state it: not stated." in MODELS["hub/lysandre-elmo"].describe()
+    assert (
+        "Licence as stated by the publisher: not stated." in MODELS["hub/lysandre-elmo"].describe()
+    )
 
 
 def test_languages_that_spacy_lacks_are_not_named_to_it() -> None:

@@ -38,7 +38,7 @@ def test_command_converts_and_says_what(weights: Path, place: Path) -> None:
 def test_command_says_what_it_would_do(weights: Path, place: Path) -> None:
     result = run(weights, place / "model", "--dry-run")
     assert result.exit_code == 0
-    assert "numbers" in result.output
+    assert "parameters" in result.output
     assert "Nothing was written." in result.output
 
 

@@ -78,7 +78,7 @@ def test_files_are_replaced_by_force(weights: Path, place: Path) -> None:
 
 def test_source_is_never_its_own_target(weights: Path) -> None:
     content = weights.read_bytes()
-    with pytest.raises(ConversionError, match="is the source"):
+    with pytest.raises(ConversionError, match="is not the source"):
         convert_checkpoint(weights, weights, force=True)
     assert weights.read_bytes() == content
 
@@ -87,7 +87,7 @@ def test_folder_with_the_source_is_never_the_target(weights: Path, place: Path) 
     convert_checkpoint(weights, place / "model")
     source = (place / "model" / "weights.hdf5").resolve()
     weights.rename(source)
-    with pytest.raises(ConversionError, match="holds it"):
+    with pytest.raises(ConversionError, match="does not contain it"):
         convert_checkpoint(source, place / "model", force=True)
     assert source.exists()
 
@@ -147,6 +147,18 @@ def test_old_target_is_kept_when_the_new_one_fails(
         convert_checkpoint(weights, place / "model", force=True)
     assert hf_folder.recognises(place / "model")
     assert [path.name for path in place.iterdir()] == ["model"]
+
+
+def test_a_folder_that_another_process_removes_is_no_missing_file(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(lock: FileLock) -> None:
+        (place / ".model.elmo-convert").rmdir()
+        raise FileNotFoundError
+
+    monkeypatch.setattr(FileLock, "acquire", remove)
+    with pytest.raises(ConversionError, match="another process is converting to it; wait"):
+        convert_checkpoint(weights, place / "model")
 
 
 def test_only_one_process_converts_to_a_target(weights: Path, place: Path) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from bilm_tf import make_bilm, write_bilm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convert import ConversionError
+from convert import ConversionError, convert_checkpoint
 from convert import unpack as unpack_module
 from convert.unpack import is_archive, unpack
 
@@ -233,3 +234,12 @@ def test_fuzzed_archives_raise_only_the_documented_error(
     with contextlib.suppress(ConversionError):
         unpack(place / "packed", place / "folder")
     assert {path.name for path in place.iterdir()} == {"packed", "folder"}
+
+
+def test_a_tar_with_its_weights_first_is_no_hdf5(tmp_path: Path) -> None:
+    write_bilm(tmp_path, make_bilm())
+    with tarfile.open(tmp_path / "model.tar", "w") as file:
+        for name in ("weights.hdf5", "options.json"):
+            file.add(tmp_path / name, name)
+    convert_checkpoint(tmp_path / "model.tar", tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").exists()

@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from scipy.stats import norm
 
 from hf_elmo.tasks.data.readers import LabelledSentence
 
+PAGE = "docs/results.md"
 PATH = Path(__file__).resolve().parents[2] / "examples" / "tasks" / "table.py"
 TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"
 
@@ -116,6 +118,20 @@ def test_each_document_is_the_test_of_one_fold_and_unseen_in_its_training(
         assert min(map(len, parts)) >= 2
         tested += sorted(parts[2])
     assert len(tested) == len(set(tested)) == 24
+
+
+def test_questions_are_compared_with_the_best_that_there_is_without_elmo(
+    table: ModuleType,
+) -> None:
+    pages = [PATH.with_name("README.md"), *(PATH.parents[2] / x for x in ("README.md", PAGE))]
+    runs, readme, results = (path.read_text(encoding="utf-8") for path in pages)
+    (best,) = re.findall(r"\| 16 \| (\S+) \| not run", runs)
+    known = table.gather_counts(table.read_runs(PATH.with_name("results"), "squad"))
+    equal, elmo = (100 * np.mean([table.score("squad", seed) for seed in side]) for side in known)
+    assert equal < float(best) < elmo
+    assert re.search(rf"\| question answering .* \| {best} \| {elmo:.1f} \|", readme)
+    gain = 100 * table.reduce_error(float(best) / 100, elmo / 100)
+    assert f"| {best}, with 16 epochs | {elmo:.1f} ± 0.5, with 9 | {gain:.1f} % |" in results
 
 
 def test_the_published_table_is_what_its_runs_give(table: ModuleType) -> None:

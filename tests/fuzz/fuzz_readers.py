@@ -1,10 +1,13 @@
 """Damaged files for all readers: only the documented errors, each soon and in bounded memory.
 
-python tests/fuzz/fuzz_readers.py --minutes 60 --seed 0
+python tests/fuzz/fuzz_readers.py --minutes 10 --seed 0 --only model
+python tests/fuzz/fuzz_readers.py --minutes 10 --seed 0 --only hdf5
+python tests/fuzz/fuzz_readers.py --minutes 10 --seed 0 --only task
 
 Files of every format are damaged at random: bytes changed, taken out, repeated, cut off, put in
-from a list of what is known to hurt. A reader that raises another error than it documents, that
-takes a minute or that asks for 2 GB more is a find: its files are kept, and the exit code is 1.
+from a list of what is known to hurt; values of JSON replaced; numbers of weights made NaN or
+infinite. A reader that raises another error than it documents, that takes 10 seconds, that asks for
+1 GB more, or a model that gives NaN is a find: its files are kept, and the exit code is 1.
 """
 
 import argparse
@@ -13,6 +16,7 @@ import faulthandler
 import gzip
 import json
 import lzma
+import math
 import random
 import resource
 import shutil
@@ -28,14 +32,20 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "stand_ins"))
 
+import h5py
+import numpy as np
 import typer
 import zstandard
 from bilm_tf import make_bilm, write_bilm
+from huggingface_hub.errors import StrictDataclassError
 from old_checkpoints import make_many_langs, write_allennlp, write_many_langs, write_nlpl
 from tensorflow_checkpoint import write_trained
+from transformers.utils import logging
 
 from convert import ConversionError, convert_checkpoint
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from hf_elmo.corpus.sentence_embedder import load_model
+from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.tasks.data.readers import (
     read_columns,
@@ -48,7 +58,7 @@ from hf_elmo.tasks.squad import read_questions
 from hf_elmo.tasks.static_vectors import read_static_words, read_vectors
 from hf_elmo.text.text_reader import read_files
 
-SECONDS, BYTES = 60, 2 << 30  # that a reader may take for a file of a few KB
+SECONDS, BYTES = 10, 1 << 30  # that a reader may take for a file of a few KB
 MAX_EDITS = 4
 HURTFUL = [
     b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n", b"\n\n", b"\t", b" ", b"\xe2\x80\xa8", b"(",
@@ -56,6 +66,12 @@ HURTFUL = [
     b"[[[[[[[[" * 2000, b"(" * 5000, b"B-", b"I-", b"*", b"(0", b"0)", struct.pack("<q", -1),
     struct.pack("<q", 1 << 40), struct.pack("<i", 1 << 30),
 ]  # fmt: skip
+HURTFUL_VALUES = [
+    None, True, False, -1, 0, 1, 5, 10**9, 10**30, 0.5, 1e300, math.nan, math.inf, -math.inf, "",
+    "x", "bert", "float8", "\ud800", [], [1], [[1, 1]] * 10_000, [[1, 10**12]], [math.nan] * 3, {},
+    {"a": {"b": []}},
+]  # fmt: skip
+HURTFUL_NUMBERS = [struct.pack("<f", number) for number in (math.nan, math.inf, -math.inf, 3e38)]
 TEXT = "The old bank\nnaïve\n\n" * 3
 CONLLU = "# x\n1\tThe\t_\t_\t_\t_\t_\t_\t_\t_\n2-3\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n" * 2
 COLUMNS = "-DOCSTART- -X- O\n\nMark NNP I-PER\nWatney NNP I-PER\nat IN O\n\nMars NNP S-LOC\n"
@@ -101,14 +117,14 @@ def find_text_readers() -> dict[str, Reader]:
         "text.txt": (TEXT, lambda path: list(read_files([str(path)])(None))),
         # Not raw text: spaCy's tokenizer takes minutes for 20,000 brackets in a row.
         "text.conllu": (CONLLU, lambda path: list(read_files([str(path)], "conllu")(None))),
-        "ner.conll": (COLUMNS, read_columns),
-        "trees.txt": ("(3 (2 It) (4 (3 works) (2 -LRB-)))\n" * 3, read_trees),
-        "pairs.txt": ("neutral\tA boy .\tHe sits .\n-\tA\tB\n", read_pairs),
-        "pairs.jsonl": (PAIR, read_pairs),
-        "srl.txt": (FRAMES, read_frames),
-        "srl.jsonl": (SRL, read_frames),
-        "coref.conll": (COREF, read_documents),
-        "squad.json": (json.dumps(SQUAD), read_questions),
+        "task-ner.conll": (COLUMNS, read_columns),
+        "task-trees.txt": ("(3 (2 It) (4 (3 works) (2 -LRB-)))\n" * 3, read_trees),
+        "task-pairs.txt": ("neutral\tA boy .\tHe sits .\n-\tA\tB\n", read_pairs),
+        "task-pairs.jsonl": (PAIR, read_pairs),
+        "task-srl.txt": (FRAMES, read_frames),
+        "task-srl.jsonl": (SRL, read_frames),
+        "task-coref.conll": (COREF, read_documents),
+        "task-squad.json": (json.dumps(SQUAD), read_questions),
         "vectors.txt": ("2 2\ncat 0.5 -1\nHöhe 2 .25\n", read_vectors),
     }
     readers = {
@@ -148,7 +164,30 @@ def find_converters() -> dict[str, Reader]:
         "nlpl": lambda folder: write_nlpl(folder, make_bilm()),
         "huggingface": _write_model,
     }
-    return {name: Reader(write, _convert, (ConversionError,)) for name, write in writers.items()}
+    writers["bilm-hdf5-chunks"] = _add_nests
+    readers = {name: Reader(write, _convert, (ConversionError,)) for name, write in writers.items()}
+    readers["model"] = Reader(_write_model, _embed, (ValueError, OSError, StrictDataclassError))
+    return readers
+
+
+def _embed(folder: Path) -> None:
+    """Load a model and its tokenizer by both engines, and compute vectors that are no NaN."""
+    for backend in ("torch", "onnx"):
+        loaded, tokenizer = load_model(str(folder), backend=backend)
+        for vectors in embed([["The", "bank"], ["a"]], loaded, tokenizer, layers="mix"):
+            if not np.isfinite(vectors).all():
+                raise AssertionError(f"NaN or infinity from {backend}")
+
+
+def _add_nests(folder: Path) -> None:
+    """Write a model in HDF5 that has what is odd already: groups in groups, chunks, a link."""
+    path = write_bilm(folder, make_bilm())
+    with h5py.File(path, "a") as file:
+        file.create_group("/".join("abcde"))
+        values = file["CNN/b_cnn_0"][...]
+        del file["CNN/b_cnn_0"]
+        options = {"chunks": (64,), "maxshape": (None,), "compression": "gzip", "data": values}
+        file.create_dataset("CNN/b_cnn_0", **options)
 
 
 def _convert(folder: Path) -> None:
@@ -174,6 +213,39 @@ def damage(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
+def damage_json(data: bytes, rng: random.Random) -> bytes:
+    """Replace a value of a JSON object, however deep it lies, or add one."""
+    content = json.loads(data)
+    place: Any = content
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return data
+        key = rng.choice(keys)
+        if not isinstance(place[key], dict | list) or not place[key] or rng.random() < 0.3:
+            break
+        place = place[key]
+    place[key] = rng.choice(HURTFUL_VALUES)
+    return json.dumps(content).encode()
+
+
+def damage_file(path: Path, rng: random.Random) -> bytes:
+    """Damage a file as bytes, or, where it is known how, as what they mean."""
+    data = path.read_bytes()
+    if rng.random() < 0.5:
+        return damage(data, rng)
+    if path.suffix == ".json":
+        return damage_json(data, rng)
+    if path.suffix == ".safetensors":
+        start = 8 + int.from_bytes(data[:8], "little")
+        if rng.random() < 0.5:
+            header = damage_json(data[8:start], rng)
+            return len(header).to_bytes(8, "little") + header + data[start:]
+        place = start + 4 * rng.randrange((len(data) - start) // 4)
+        return data[:place] + rng.choice(HURTFUL_NUMBERS) + data[place + 4 :]
+    return damage(data, rng)
+
+
 def try_once(reader: Reader, whole: Path, place: Path, seed: str) -> str | None:
     """Damage one of a reader's files and let it be read.
 
@@ -190,7 +262,7 @@ def try_once(reader: Reader, whole: Path, place: Path, seed: str) -> str | None:
     folder = place / "damaged"
     shutil.copytree(whole, folder)
     path = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
-    path.write_bytes(damage(path.read_bytes(), rng))
+    path.write_bytes(damage_file(path, rng))
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
         reader.read(folder)
@@ -220,6 +292,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     readers = find_text_readers() | find_converters()
     readers = {name: reader for name, reader in readers.items() if options.only in name}
     finds, number = 0, 0

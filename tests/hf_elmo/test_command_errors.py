@@ -26,6 +26,22 @@ def test_an_error_is_a_line_on_stderr_without_a_traceback(error: type[Exception]
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("train", "Add --resume"), ("pretrain", "Add --resume"), ("embed", "Run the same command")],
+)
+def test_an_interrupted_command_says_how_to_go_on(
+    name: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise KeyboardInterrupt
+
+    command.__name__ = name
+    with pytest.raises(KeyboardInterrupt):
+        report_errors(command)()
+    assert f"Interrupted. {hint}" in capsys.readouterr().err
+
+
 def test_a_reader_that_wants_no_more_is_no_error() -> None:
     @report_errors
     def command() -> None:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import ElmoConfig, lstm_loops, lstm_products
+from hf_elmo import ElmoConfig, lstm, lstm_loops, lstm_products
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
@@ -623,3 +623,19 @@ def test_state_dict_has_the_common_layout() -> None:
         "layers.0.projection_weight": (8, 16),
     }
     assert "layers.0.projection_weight" not in bare.state_dict()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_without_reduced_products_a_layer_computes_in_float32(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lstm, "choose_product_dtype", lambda *_: torch.float32)
+    torch.manual_seed(0)
+    layer = ElmoLstm(ElmoConfig(projection_size=4, cell_size=8)).to(dtype).eval()
+    inputs = torch.randn(3, 4).to(dtype)
+    h, c = torch.zeros(2, 4, dtype=dtype), torch.zeros(2, 8, dtype=dtype)
+    with torch.no_grad():
+        output, (new_h, new_c) = layer(inputs, [2, 1], (h, c))
+        expected, _ = layer.float()(inputs.float(), [2, 1], (h.float(), c.float()))
+    assert output.dtype == new_h.dtype == new_c.dtype == dtype
+    assert_close(output, expected.to(dtype))

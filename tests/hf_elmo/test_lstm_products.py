@@ -1,5 +1,6 @@
 """Packed products: each gives the plain product, or is not used."""
 
+import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hf_elmo.lstm_products import can_pack, multiply, pack_weight
+from hf_elmo.lstm_products import can_pack, choose_product_dtype, multiply, pack_weight
 
 LAYOUTS = {
     "float32": lambda weight: weight,
@@ -65,3 +66,14 @@ def without_operator(
 def test_a_weight_stays_as_it_is_where_packed_products_fail() -> None:
     weight = torch.randn(128, 64)
     assert pack_weight(weight) is weight
+
+
+def test_reduced_products_are_those_that_the_processor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = choose_product_dtype.__wrapped__
+    assert choose(torch.float32, "cpu") == torch.float32
+    assert choose(torch.float64, "cpu") == torch.float64
+    assert choose(torch.float16, "cpu") == torch.float32
+    assert choose(torch.float16, "cuda") == torch.float16
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert choose(torch.bfloat16, "cpu") == torch.float32

@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -292,6 +293,33 @@ def test_classifiers_start_from_the_configured_mix(
     mix = model.features.scalar_mixes[0]
     assert mix.weights.tolist() == [1.0, 0.0, -1.0]
     assert mix.gamma.tolist() == [2.0]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of the name that transformers deprecates
+@pytest.mark.parametrize(
+    "name", ["gradient_checkpointing_enable", "activation_checkpointing_enable"]
+)
+def test_checkpointing_that_drops_the_gradient_of_the_state_is_refused(
+    tiny_model: ElmoModel, name: str
+) -> None:
+    with pytest.raises(ValueError, match="Expected use_reentrant=False, got True"):
+        getattr(tiny_model, name)({"use_reentrant": True})
+
+
+@pytest.mark.parametrize("options", [None, {}])
+def test_gradient_checkpointing_keeps_the_gradient_of_the_state(
+    tiny_model: ElmoModel, options: dict[str, Any] | None
+) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            tiny_model.activation_checkpointing_enable(options)
+        tiny_model.zero_grad()
+        tiny_model.config.dropout = 0.0
+        state = tiny_model.train()(*make_batch(tiny_model.config, SENTENCES)).state
+        sum(part.square().sum() for part in (*state.forward, *state.backward)).backward()
+        gradients.append({name: weight.grad for name, weight in tiny_model.named_parameters()})
+    assert_close(gradients[0], gradients[1])
 
 
 def test_gradient_checkpointing_changes_no_gradient_of_a_head(tiny_config: ElmoConfig) -> None:

@@ -119,8 +119,9 @@ def test_docs_without_words_have_zeros(nlp: Language, add_elmo: AddElmo, words: 
     elmo = add_elmo(store_layers=True)
     doc = elmo(Doc(nlp.vocab, words=words))
     assert_array_equal(doc.tensor, np.zeros((len(words), 16)))
-    assert_array_equal(doc.vector, np.zeros(16))
+    assert_array_equal(doc._.elmo, np.zeros(16))
     assert doc._.elmo_layers.shape == (3, len(words), 16)
+    assert_array_equal(Doc(nlp.vocab).from_bytes(doc.to_bytes()).vector, doc.vector)
 
 
 @pytest.mark.parametrize("word", ["<pad>", "\U0001f469‍\U0001f680", "x" * 10_000, "<S>"])
@@ -200,6 +201,7 @@ def test_tensor_is_not_set_where_it_is_not_wanted(nlp: Language, add_elmo: AddEl
         _ = doc[0]._.elmo
 
 
+@pytest.mark.filterwarnings("ignore:No component reads 'elmo'")
 @pytest.mark.parametrize("order", [["tok2vec", "elmo"], ["elmo", "tok2vec"]])
 def test_tensor_is_left_to_tok2vec_where_a_listener_reads_it(
     nlp: Language, add_elmo: AddElmo, order: list[str]

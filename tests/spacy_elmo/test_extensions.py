@@ -123,3 +123,10 @@ def test_doc_vector_is_the_same_in_a_stored_doc(doc: Doc, has_static: bool) -> N
     stored = Doc(doc.vocab).from_bytes(doc.to_bytes())
     assert_allclose(doc.vector, stored.vector)
     assert doc.vector_norm == pytest.approx(stored.vector_norm)
+
+
+def test_vectors_of_a_doc_that_was_merged_are_refused(doc: Doc) -> None:
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[:2])
+    with pytest.raises(ValueError, match="Expected ELMo vectors for 2 tokens, got 3"):
+        _ = doc[0]._.elmo

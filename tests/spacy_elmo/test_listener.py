@@ -6,7 +6,10 @@ import pytest
 import spacy
 from elmo_pipelines import add_tagger, get_listener, initialize, make_examples, predict
 from numpy.testing import assert_allclose
+from spacy.kb import InMemoryLookupKB
 from spacy.language import Language
+from spacy.training import Example
+from spacy.vocab import Vocab
 
 from spacy_elmo.learned_mix import get_mix
 
@@ -91,8 +94,64 @@ def test_components_can_be_sourced_with_their_elmo(trained: Language) -> None:
     other = spacy.blank("xx")
     for name in ("elmo", "tagger", "tagger2"):
         other.add_pipe(name, source=trained)
+    other("The bank")
     for one, two in zip(predict(other), expected, strict=True):
         assert_allclose(one, two, **CLOSE)
+
+
+def test_a_component_sourced_without_its_elmo_warns(trained: Language) -> None:
+    other = spacy.blank("xx")
+    other.add_pipe("tagger", source=trained)
+    with pytest.warns(UserWarning, match="reads the 'elmo' component of another pipeline"):
+        other("The bank")
+
+
+def test_a_pipeline_that_does_not_read_elmo_warns(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    nlp.add_pipe("tagger").add_label("X")
+    with pytest.warns(UserWarning, match="No component reads 'elmo': tagger will be trained with"):
+        nlp.initialize()
+
+
+@pytest.mark.parametrize("path", ["model.tok2vec", "model.tok2vec.elmo"])
+def test_a_replaced_listener_inside_a_tok2vec_can_be_loaded(
+    nlp: Language, add_elmo: AddElmo, tmp_path: Path, path: str
+) -> None:
+    add_elmo()
+    encoder = {"@architectures": "spacy.MaxoutWindowEncoder.v2", "width": 8, "depth": 1}
+    tok2vec = {
+        "@architectures": "spacy_elmo.ElmoTok2Vec.v1",
+        "elmo": {"@architectures": "spacy_elmo.ElmoListener.v1"},
+        "encode": {**encoder, "window_size": 1, "maxout_pieces": 2},
+    }
+    tagger = nlp.add_pipe("tagger", config={"model": {"tok2vec": tok2vec}})
+    tagger.add_label("X")
+    initialize(nlp)
+    nlp.replace_listeners("elmo", "tagger", [path])
+    nlp.remove_pipe("elmo")
+    nlp.to_disk(tmp_path)
+    loaded = spacy.load(tmp_path)
+    assert loaded("The bank")[1].tag_ == nlp("The bank")[1].tag_ == "X"
+
+
+def test_an_entity_linker_learns_the_width(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
+    model = {"@architectures": "spacy.EntityLinker.v2", "nO": None, "tok2vec": listener}
+    linker = nlp.add_pipe("entity_linker", config={"model": model, "use_gold_ents": True})
+    linker.set_kb(make_knowledge)
+    entities = {"entities": [(4, 8, "ORG")], "links": {(4, 8): {"Q1": 1.0, "Q2": 0.0}}}
+    example = Example.from_dict(nlp.make_doc("The bank"), {**entities, "sent_starts": [1, 0]})
+    nlp.initialize(lambda: [example])
+    assert nlp.update([example])["entity_linker"] > 0
+
+
+def make_knowledge(vocab: Vocab) -> InMemoryLookupKB:
+    knowledge = InMemoryLookupKB(vocab, entity_vector_length=4)
+    for number, name in enumerate(("Q1", "Q2")):
+        knowledge.add_entity(name, 1, [float(number)] * 4)
+    knowledge.add_alias("bank", ["Q1", "Q2"], [0.5, 0.5])
+    return knowledge
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])

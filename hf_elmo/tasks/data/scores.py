@@ -101,13 +101,13 @@ def _total_clusters(sums: Sequence[float]) -> dict[str, float]:
 
 
 def _import(name: str) -> Any:
-    """Import a program that scores; only training needs them."""
+    """Import a package for scoring, which only training needs."""
     try:
         return import_module(name)
     except ImportError as error:
+        package = name.partition(".")[0]
         raise ImportError(
-            f"Scoring this task needs the package {name.partition('.')[0]}: "
-            "pip install 'spacy-elmo[train]'."
+            f"Scoring this task needs the package {package}. Run pip install {package}."
         ) from error
 
 

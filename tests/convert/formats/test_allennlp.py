@@ -39,10 +39,10 @@ def test_converted_model_computes_what_bilm_tf_does(bilm: Bilm, tmp_path: Path) 
 def test_what_is_the_tasks_own_is_left_out(tmp_path: Path) -> None:
     task = write_allennlp(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2, 3], 4))
     conversion = convert_checkpoint(task, tmp_path / "model")
-    assert conversion.left_out == ("weights.th: 1 tensors of the task, not of its ELMo",)
+    assert conversion.left_out == ("weights.th: 1 tensors of the task's own layers",)
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
-    assert "Left out: weights.th: 1 tensors of the task" in card
-    assert "the scalar mixes that were learned with: crf_tagger.scalar_mix_0." in card
+    assert "Omitted: weights.th: 1 tensors of the task" in card
+    assert "the learned scalar mixes: crf_tagger.scalar_mix_0." in card
 
 
 @pytest.mark.parametrize("layer_norm", [True, False])
@@ -89,7 +89,7 @@ def test_options_that_are_nowhere_are_guessed(tmp_path: Path) -> None:
     bilm = make_bilm(cell_clip=3, proj_clip=3, max_characters=50)
     task = write_allennlp(tmp_path / "task", bilm)
     (task / "options.json").unlink()
-    with pytest.warns(UserWarning, match="took relu, clips of 3, skip connections and 50"):
+    with pytest.warns(UserWarning, match="relu, clips of 3, skip connections and 50"):
         convert_checkpoint(task, tmp_path / "model")
     got = run_model(tmp_path / "model", SENTENCE)
     np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), atol=1e-5, rtol=0)
@@ -136,13 +136,13 @@ def test_bilm_tf_models_become_allennlp_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variant", "error"),
     [
-        ({"reads_words": True}, "lacks: characters, skip connections, a projection of tok"),
-        ({"max_characters": 60}, "lacks: 50 characters a word"),
-        ({"is_bidirectional": False}, "lacks: both directions"),
-        ({"skips": False}, "lacks: skip connections"),
-        ({"proj_clip": None}, "lacks: both clips"),
-        ({"dim": 4}, "lacks: a projection of cells"),
-        ({"filters": ((1, 1), (3, 3))}, "lacks: a projection of token vectors"),
+        ({"reads_words": True}, "Expected: characters, skip connections, a projection of tok"),
+        ({"max_characters": 60}, "Expected: 50 characters per word"),
+        ({"is_bidirectional": False}, "Expected: both directions"),
+        ({"skips": False}, "Expected: skip connections"),
+        ({"proj_clip": None}, "Expected: both clips"),
+        ({"dim": 4}, "Expected: a projection of cells"),
+        ({"filters": ((1, 1), (3, 3))}, "Expected: a projection of token vectors"),
     ],
 )
 def test_what_allennlp_cannot_be_is_refused(
@@ -161,7 +161,7 @@ def test_what_allennlp_cannot_be_is_refused(
     ("target", "dtype", "error"),
     [
         ("elmo.bin", "float32", "expected a file name that ends in .th"),
-        ("elmo.th", "float16", "are float32 numbers, not float16"),
+        ("elmo.th", "float16", "Expected --dtype float32 for AllenNLP's format, got float16"),
     ],
 )
 def test_other_targets_are_refused(target: str, dtype: str, error: str, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_other_targets_are_refused(target: str, dtype: str, error: str, tmp_path
     ("name", "error"),
     [
         ("_contextualizer._forward_transformer._attention_0.weight", "Transformers or gated CNNs"),
-        ("bert_model.encoder.weight", "expected an ELMo.*there are: bert_model.encoder.weight"),
+        ("bert_model.encoder.weight", "expected a tensor .*, found: bert_model.encoder.weight"),
     ],
 )
 def test_other_models_are_refused_with_what_they_are(name: str, error: str, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
 
 def test_a_mix_of_other_layers_is_refused(tmp_path: Path) -> None:
     task = write_allennlp(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2], 3))
-    with pytest.raises(ConversionError, match=r"expected weights of 3 layers, got 2"):
+    with pytest.raises(ConversionError, match=r"expected weights for 3 layers, got 2"):
         convert_checkpoint(task, tmp_path / "model")
 
 

@@ -1,6 +1,7 @@
 """bilm-tf's HDF5 files become models that compute the same, and come back unchanged."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,25 @@ def make_virtual(file: h5py.File) -> None:
     file.create_virtual_dataset("CNN_proj/b_proj", layout)
 
 
+def nest_groups(file: h5py.File) -> None:
+    group = file
+    for _ in range(1000):
+        group = group.create_group("group")
+
+
+def link_group_to_itself(file: h5py.File) -> None:
+    group = file.create_group("group")
+    for number in range(10):
+        group[str(number)] = group
+
+
+def use_a_huge_chunk(file: h5py.File) -> None:
+    values = file["CNN/b_cnn_0"][...]
+    del file["CNN/b_cnn_0"]
+    options = {"chunks": (2**30,), "maxshape": (None,), "compression": "gzip"}
+    file.create_dataset("CNN/b_cnn_0", values.shape, "float32", **options)
+
+
 def make_many_groups(file: h5py.File) -> None:
     for number in range(bilm_hdf5.MAX_VARIABLES + 1):
         file.create_group(str(number))
@@ -338,16 +358,16 @@ CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell"
 MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no options": (
         lambda folder: (folder / "options.json").unlink(),
-        "expected its options in .*options.json or .*, found none. Name them with --options",
+        "expected its options in .*options.json or .*, found none. Pass them with --options",
     ),
     "options not JSON": (write_text("options.json", "{'lstm'"), "options.json: expected .* JSON"),
     "options a list": (write_text("options.json", "[1]"), r"expected a JSON object, got \[1\]"),
     "options deep": (write_text("options.json", "[" * 100_000), "options.json: expected .* JSON"),
-    "no lstm": (edit_options(lstm=None), '"lstm.projection_dim" to be a whole number .* nothing'),
+    "no lstm": (edit_options(lstm=None), '"lstm.projection_dim" to be an integer .* nothing'),
     "lstm a number": (edit_options(lstm=3), 'section of "lstm.projection_dim" to be an object'),
-    "dim missing": (edit_options(lstm__dim=None), '"lstm.dim" to be a whole number.*got nothing'),
-    "dim a text": (edit_options(lstm__dim="6"), '"lstm.dim" to be a whole number.*got "6"'),
-    "dim true": (edit_options(lstm__dim=True), '"lstm.dim" to be a whole number.*got true'),
+    "dim missing": (edit_options(lstm__dim=None), '"lstm.dim" to be an integer.*got nothing'),
+    "dim a text": (edit_options(lstm__dim="6"), '"lstm.dim" to be an integer.*got "6"'),
+    "dim true": (edit_options(lstm__dim=True), '"lstm.dim" to be an integer.*got true'),
     "layers 0": (edit_options(lstm__n_layers=0), '"lstm.n_layers" .* at least 1, got 0'),
     "many layers": (edit_options(lstm__n_layers=10**9), "num_hidden_layers from 1 to 1000, got 10"),
     "large dim": (edit_options(lstm__dim=10**9), "cell_size from 1 to 1048576, got 10"),
@@ -371,13 +391,16 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "characters for words": (edit_options(char_cnn=None), 'variable embedding, .* no "char_cnn"'),
     "one direction for two": (edit_options(bidirectional=False), "found weights.hdf5: RNN_1/RNN"),
     "highways for none": (edit_options(char_cnn__n_highway=0), "found weights.hdf5: CNN_high_0"),
-    "not HDF5": (write_text("weights.hdf5", "hello"), "an HDF5 file, got one that begins .*hello"),
-    "empty": (write_text("weights.hdf5", ""), "expected an HDF5 file, got one that begins"),
-    "folder": (make_folder, "is a folder of no format"),
-    "truncated": (truncate, "expected a whole HDF5 file, got.*truncated"),
+    "not HDF5": (
+        write_text("weights.hdf5", "hello"),
+        "an HDF5 file, got a file that starts .*hello",
+    ),
+    "empty": (write_text("weights.hdf5", ""), "expected an HDF5 file, got a file that starts"),
+    "folder": (make_folder, "unknown format"),
+    "truncated": (truncate, "expected a complete HDF5 file, got.*truncated"),
     "variable missing": (
         edit_weights(lambda file: file.pop(PROJECTION)),
-        r"expected a variable CNN_proj/b_proj of shape \[4\], found none; there are: ",
+        r"expected a variable CNN_proj/b_proj of shape \[4\], found: ",
     ),
     "variable surplus": (
         edit_weights(lambda file: file.create_dataset("CNN/x", data=np.ones(2, "f"))),
@@ -393,41 +416,47 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "integers": (
         replace_variable(PROJECTION, data=np.ones(4, "i")),
-        "CNN_proj/b_proj: expected floating-point numbers, got int32",
+        "CNN_proj/b_proj: expected floating-point values, got int32",
     ),
     "scalar": (
         replace_variable(PROJECTION, data=np.float32(1)),
-        "CNN_proj/b_proj: expected one axis or more",
+        "CNN_proj/b_proj: expected at least one axis",
     ),
-    "NaN": (put_number(PROJECTION, np.nan), "b_proj: expected finite numbers, got NaN"),
-    "infinity": (put_number(f"{CELL}/B", -np.inf), "LSTMCell/B: expected finite numbers"),
+    "NaN": (put_number(PROJECTION, np.nan), "b_proj: expected finite values, got NaN"),
+    "infinity": (put_number(f"{CELL}/B", -np.inf), "LSTMCell/B: expected finite values"),
     "external link": (
         link_variable(h5py.ExternalLink("other.hdf5", PROJECTION)),
-        "b_proj is a link to another place or file",
+        "values in CNN_proj/b_proj, got a link to another place",
     ),
-    "soft link": (link_variable(h5py.SoftLink("/CNN/b_cnn_1")), "b_proj is a link to another"),
+    "soft link": (
+        link_variable(h5py.SoftLink("/CNN/b_cnn_1")),
+        "values in CNN_proj/b_proj, got a link to another",
+    ),
     "virtual": (
         edit_weights(make_virtual),
-        "b_proj: expected the numbers in this file, got a link",
+        "b_proj: expected the values in this file, got a link",
     ),
     "external storage": (
         replace_variable(PROJECTION, shape=(4,), dtype="f4", external=[("/etc/passwd", 0, 16)]),
-        "b_proj: expected the numbers in this file, got a link",
+        "b_proj: expected the values in this file, got a link",
     ),
     "numbers not there": (
         replace_variable(PROJECTION, shape=(10**12,), dtype="f4"),
-        "expected 4000000000000 bytes for shape .*, the file has 0",
+        "expected 4000000000000 bytes for shape .*, got 0",
     ),
     "compressed out of proportion": (
         replace_variable(
             PROJECTION, shape=(10**12,), dtype="f4", chunks=(10**6,), compression="gzip"
         ),
-        "expected 4000000000000 bytes for shape .*, the file has 0",
+        "expected 4000000000000 bytes for shape .*, got 0",
     ),
     "two names": (
         edit_weights(lambda file: file.move("RNN_1/RNN/MultiRNNCell", "rnn/MultiRNNCell")),
-        "is there twice, under two names",
+        "found two variables for",
     ),
+    "groups in groups": (edit_weights(nest_groups), "expected at most 20 groups in one another"),
+    "a group in itself": (edit_weights(link_group_to_itself), "got more than 10000 names"),
+    "a huge chunk": (edit_weights(use_a_huge_chunk), "chunks of at most 268435456 bytes, got 4294"),
     "too many names": (edit_weights(make_many_groups), "expected a biLM, got more than 10000"),
 }
 
@@ -445,9 +474,12 @@ def test_mistakes_in_files_are_named_and_leave_nothing(
 
 
 VOCABULARIES = {
-    "missing": (None, "expected the vocabulary of its 6 words, .* --vocabulary"),
-    "short": ("<S>\n</S>\n<UNK>\n", "vocab.txt: expected 6 words, the rows of .*, got 3"),
-    "not UTF-8": ("<S>\n</S>\n<UNK>\na\nb\n\xff\n", "vocab.txt: expected UTF-8, a word a line"),
+    "missing": (None, "expected the vocabulary of its 6 words .* --vocabulary"),
+    "short": ("<S>\n</S>\n<UNK>\n", "vocab.txt: expected 6 words, one per row of .*, got 3"),
+    "not UTF-8": (
+        "<S>\n</S>\n<UNK>\na\nb\n\xff\n",
+        "vocab.txt: expected UTF-8 with one word per line",
+    ),
     "no <S>": ("a\n</S>\nb\nc\nd\ne\n", "expected <S>, <UNK> in the vocabulary"),
 }
 
@@ -490,6 +522,22 @@ def test_softmax_without_vocabulary_is_named(
         convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
 
 
+def test_a_softmax_of_which_two_rows_are_one_word_is_named(
+    softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS[:-1], WORDS[-2]]), encoding="utf-8")
+    with pytest.raises(ConversionError, match=r"softmax's vocabulary: .* once, got .* again"):
+        convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
+
+
+def test_a_name_that_is_not_utf_8_is_converted(tmp_path: Path) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    target = tmp_path / os.fsdecode(b"model\xff")
+    convert_checkpoint(path, target)
+    assert "model\\udcff" in (target / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["softmax", "token_embeddings"])
 def test_other_files_in_their_place_are_named(name: str, tmp_path: Path) -> None:
     path = write_bilm(tmp_path, make_bilm())
@@ -505,8 +553,14 @@ def test_other_files_in_their_place_are_named(name: str, tmp_path: Path) -> None
     ("changes", "message"),
     [
         ({"word_start_char_id": 200}, "its characters are not bytes"),
-        ({"use_cell_projection": True, "cell_size": 4}, "cells of width 4 to 4, which is not less"),
-        ({"char_filters": [[1, 4]], "use_token_projection": True}, "vectors that are 4 wide"),
+        (
+            {"use_cell_projection": True, "cell_size": 4},
+            "cells of size 4 to 4, which is not smaller",
+        ),
+        (
+            {"char_filters": [[1, 4]], "use_token_projection": True},
+            "equal input and output width, 4",
+        ),
         (
             {
                 "word_embedding_size": 3,
@@ -514,7 +568,7 @@ def test_other_files_in_their_place_are_named(name: str, tmp_path: Path) -> None
                 "sentence_start_word_id": 1,
                 "sentence_end_word_id": 2,
             },
-            "a word lexicon beside the characters",
+            "both characters and a word lexicon",
         ),
         (
             {
@@ -524,7 +578,7 @@ def test_other_files_in_their_place_are_named(name: str, tmp_path: Path) -> None
                 "sentence_end_word_id": 2,
                 "char_embedding_size": 0,
             },
-            "projects vectors of a word lexicon",
+            "a projection after the word lexicon",
         ),
     ],
 )
@@ -538,7 +592,7 @@ def test_models_that_bilm_tf_lacks_are_refused(
         "cell_size": 6,
     }
     ElmoModel(ElmoConfig(**values | changes)).save_pretrained(tmp_path / "model")
-    with pytest.raises(ConversionError, match=f"cannot hold this model: .*{message}"):
+    with pytest.raises(ConversionError, match=f"does not support this model: .*{message}"):
         convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
     assert not (tmp_path / "back.hdf5").exists()
 
@@ -563,8 +617,12 @@ def test_forget_bias_inside_the_weights_is_taken_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "keywords", "message"),
     [
-        ("back", {}, "expected the name of a file that ends in .hdf5"),
-        ("back.hdf5", {"dtype": "float16"}, "has float32 numbers, got --dtype float16"),
+        ("back", {}, "expected a file name that ends in .hdf5"),
+        (
+            "back.hdf5",
+            {"dtype": "float16"},
+            "Expected --dtype float32 for bilm-tf's format, got float16",
+        ),
     ],
 )
 def test_wrong_wishes_for_the_way_back_are_named(
@@ -612,7 +670,9 @@ def test_two_vocabularies_are_refused_as_the_format_has_one(tmp_path: Path) -> N
     words = ("<S>", "</S>", "<UNK>", "the", "bank")
     ElmoTokenizer.from_config(config, word_vocab=words).save_pretrained(tmp_path / "model")
     write_words(tmp_path / "model" / VOCABULARY_NAME, [*words[:4], "yak"])
-    with pytest.raises(ConversionError, match="format has one vocabulary, got two"):
+    with pytest.raises(
+        ConversionError, match="Expected one vocabulary for bilm-tf's format, got two"
+    ):
         convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
     write_words(tmp_path / "model" / VOCABULARY_NAME, words)
     convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")

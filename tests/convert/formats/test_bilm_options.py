@@ -56,7 +56,7 @@ def test_configurations_beyond_bilm_tf_are_refused_with_all_that_it_lacks(
 ) -> None:
     tiny_config.word_start_char_id = 200
     tiny_config.use_token_projection = False
-    error = "cannot hold this model: its characters are not bytes; it projects token vectors"
+    error = "does not support this model: its characters are not bytes; its token projection"
     with pytest.raises(ConversionError, match=error):
         make_options(tiny_config)
 

@@ -75,6 +75,6 @@ def test_options_of_another_kind_of_input_are_refused() -> None:
         name: LazyTensor(name, array.shape, lambda start, stop, array=array: array[start:stop])
         for name, array in bilm.variables.items()
     }
-    error = 'w.hdf5: expected a variable char_embed, as the options have "char_cnn", found none'
+    error = 'w.hdf5: expected a variable char_embed, as the options have "char_cnn", found: '
     with pytest.raises(ConversionError, match=error):
         gather_checkpoint(make_bilm().options, variables, files=(Path("w.hdf5"),))

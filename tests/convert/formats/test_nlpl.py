@@ -88,7 +88,7 @@ def test_of_several_files_the_named_one_is_read(tmp_path: Path) -> None:
 def test_of_several_files_without_a_name_none_is_read(tmp_path: Path) -> None:
     source = write_nlpl(tmp_path / "source", make_bilm(), {})
     (source / "other.hdf5").touch()
-    with pytest.raises(ConversionError, match=r"one file of weights, found model.hdf5, other.hdf5"):
+    with pytest.raises(ConversionError, match=r"one weights file, found model.hdf5, other.hdf5"):
         convert_checkpoint(source, tmp_path / "model")
 
 
@@ -104,5 +104,5 @@ def test_description_is_in_the_card(tmp_path: Path) -> None:
     convert_checkpoint(source, tmp_path / "model")
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
     assert "language: nb\n" in card.replace("language:\n- nb\n", "language: nb\n")
-    assert "Converted from `source`, of the format nlpl, by spacy-elmo" in card
+    assert "Converted from `source` (format nlpl) by spacy-elmo" in card
     assert "Corpus: Norwegian Web as Corpus (1,687,000,000 tokens)." in card

@@ -68,7 +68,9 @@ class Code:
 
 def test_code_is_refused_unexecuted(is_zip: bool, tmp_path: Path) -> None:
     path = save(tmp_path / "x.th", {"weight": Code(tmp_path / "mark")}, is_zip)
-    with pytest.raises(ConversionError, match=r"expected tensors.*no code; got: Weights only load"):
+    with pytest.raises(
+        ConversionError, match=r"expected tensors.*without code, got: Weights only load"
+    ):
         read_state_dict(path)
     assert not (tmp_path / "mark").exists()
 
@@ -78,9 +80,12 @@ def test_code_is_refused_unexecuted(is_zip: bool, tmp_path: Path) -> None:
     [
         ([torch.ones(2)], "expected tensors by name, got list"),
         ({1: torch.ones(2)}, "expected tensors by name, got dict"),
-        ({"a": {"b": torch.ones(2)}}, "a: expected plain numbers, got <class 'dict'>"),
-        ({"a": torch.ones(2).to_sparse()}, "a: expected plain numbers, got <class 'torch.Tensor'>"),
-        ({"a": torch.ones(2, device="meta")}, "a: expected plain numbers"),
+        ({"a": {"b": torch.ones(2)}}, "a: expected a plain tensor, got <class 'dict'>"),
+        (
+            {"a": torch.ones(2).to_sparse()},
+            "a: expected a plain tensor, got <class 'torch.Tensor'>",
+        ),
+        ({"a": torch.ones(2, device="meta")}, "a: expected a plain tensor"),
         ({"a": torch.ones(1).expand(1 << 40)}, "a: expected a tensor within the file"),
     ],
 )
@@ -92,7 +97,7 @@ def test_other_contents_are_refused(content: object, error: str, tmp_path: Path)
 @pytest.mark.parametrize("data", [b"", b"x", b"\x80\x02.", b"PK\x03\x04", b"\x00" * 100])
 def test_other_files_are_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.th").write_bytes(data)
-    with pytest.raises(ConversionError, match=r"expected (tensors that|a file of) torch.save"):
+    with pytest.raises(ConversionError, match=r"expected (tensors|a file) of torch.save"):
         read_state_dict(tmp_path / "x.th")
 
 
@@ -113,7 +118,7 @@ def test_packed_zips_are_refused_unread(tmp_path: Path) -> None:
     ):
         for name in file.namelist():
             packed.writestr(name, file.read(name))
-    with pytest.raises(ConversionError, match=r"got a zip with a packed"):
+    with pytest.raises(ConversionError, match=r"got a zip with a compressed"):
         read_state_dict(tmp_path / "y.th")
 
 

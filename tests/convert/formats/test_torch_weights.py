@@ -61,5 +61,5 @@ def test_the_expected_tensors_are_those_of_the_program() -> None:
 
 
 def test_tensors_without_lstms_are_refused() -> None:
-    with pytest.raises(ConversionError, match=r"weights.th: expected LSTMs, .*there are: none"):
+    with pytest.raises(ConversionError, match=r"weights.th: expected LSTM weights .*found: none"):
         guess_options({}, NAMES, Path("weights.th"))

@@ -259,7 +259,7 @@ def test_a_finished_output_is_not_taken_for_that_of_another_run(
     if what == "model":
         with torch.no_grad():
             tiny_model.token_encoder.projection.bias[0] += 1
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="exists"):
         embed_file(text, output, tiny_model, tokenizer, settings)
     assert output.exists()
 
@@ -285,7 +285,7 @@ def test_only_an_output_is_overwritten(tiny_model: ElmoModel, text: Path) -> Non
     folder = text.with_name("mine")
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
-    for output, message in ((folder, "a folder of other files"), (text, "what is to be read")):
+    for output, message in ((folder, "a folder of other files"), (text, "is the input")):
         with pytest.raises(FileExistsError, match=message):
             embed_file(
                 text,
@@ -324,7 +324,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
     assert "No space left on device" in result.output
-    assert "What is complete is kept" in result.output
+    assert "Complete parts are kept" in result.output
     names = {path.name for path in output.with_name("vectors.h5.partial").iterdir()}
     assert names == {f"0000000{number}.safetensors" for number in range(3)} | {"settings.json"}
     assert CliRunner().invoke(app, command).exit_code == 0
@@ -378,7 +378,7 @@ def test_ids_go_into_parquet_only(tiny_model: ElmoModel, tmp_path: Path) -> None
     source = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"id": ["x", "y"], "text": ["A bank", ""]}), source)
     settings = Settings(id_column="id")
-    with pytest.raises(ValueError, match=r"Expected a parquet output, .* got npz"):
+    with pytest.raises(ValueError, match=r"Expected a parquet output with an id column, got npz"):
         embed_file(source, tmp_path / "v.npz", tiny_model, tokenizer, settings)
     embed_file(source, tmp_path / "v.parquet", tiny_model, tokenizer, settings)
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == ["x", "y"]

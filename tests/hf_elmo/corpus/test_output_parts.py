@@ -37,7 +37,7 @@ def test_a_run_does_not_go_on_with_other_settings(tiny_model: ElmoModel, text: P
     start_and_fail(tiny_model, text, output)
     with pytest.raises(
         ValueError,
-        match=r"else, with layers 'all' \(now 'top'\), pooling 'none' \(now 'mean'\)\. Go on",
+        match=r"other settings: layers 'all' \(now 'top'\), pooling 'none' \(now 'mean'\)\.",
     ):
         embed_file(
             text,
@@ -53,7 +53,7 @@ def test_a_run_does_not_go_on_with_another_model(tiny_model: ElmoModel, text: Pa
     start_and_fail(tiny_model, text, output)
     with torch.no_grad():
         tiny_model.token_encoder.projection.bias[0] += 1
-    with pytest.raises(ValueError, match="something else, with weights"):
+    with pytest.raises(ValueError, match="other settings: weights"):
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
 
 
@@ -61,7 +61,7 @@ def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, t
     output = text.with_name("vectors.h5")
     start_and_fail(tiny_model, text, output)
     rounded = OrtElmoModel.from_model(tiny_model, quantization="int8")
-    with pytest.raises(ValueError, match=r"something else, with quantization None .now 'int8'"):
+    with pytest.raises(ValueError, match=r"other settings: quantization None .now 'int8'"):
         embed_file(text, output, rounded, tokenizer, SETTINGS)
 
 

@@ -95,5 +95,5 @@ def test_ids_need_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["absent.txt", "no/*.txt", "memory://absent", "memory://no/*"])
 def test_there_must_be_files(source: str) -> None:
-    with pytest.raises(FileNotFoundError, match="Expected files to read; none at"):
+    with pytest.raises(FileNotFoundError, match="Expected files to read, found none at"):
         Rows(source, Settings())

@@ -35,6 +35,17 @@ def test_two_processes_do_not_write_one_output(tiny_folder: Path, tmp_path: Path
     assert not list(folder.iterdir())
 
 
+def test_a_folder_that_cannot_be_written_to_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as root, every folder can be
+    with (
+        pytest.raises(PermissionError, match="Expected a folder that can be written to, got "),
+        lock_output(tmp_path / "out", tmp_path / ".lock"),
+    ):
+        pass
+
+
 def test_an_output_is_free_after_an_error(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(KeyError), lock_output(tmp_path, tmp_path / ".lock"):

@@ -262,7 +262,7 @@ def test_wrong_arguments_are_refused_before_the_first_sentence(
 
 
 def test_a_model_in_training_is_refused(tiny_model: ElmoModel) -> None:
-    with pytest.raises(ValueError, match=r"call model.eval\(\) first"):
+    with pytest.raises(ValueError, match=r"Call model.eval\(\) first"):
         embed_layers([["a"]], tiny_model.train(), tokenizer)
 
 

@@ -117,7 +117,7 @@ def test_mistakes_are_told_without_a_traceback(
         "score", folder / "empty.txt", "--model", trained
     )
     assert "none at" in fail("vocab", folder / "missing.txt")
-    assert "Expected --protocol bilm-tf with --batch-size" in fail(
+    assert "Expected --protocol bilm-tf together with --batch-size" in fail(
         "evaluate", folder / "text.txt", "--model", trained, "--batch-size", 2
     )
     assert "Expected target_vocab.txt" in fail(

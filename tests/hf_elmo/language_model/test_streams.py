@@ -135,7 +135,7 @@ def test_a_text_without_sentences_ends_at_once() -> None:
 
 
 def test_a_position_behind_the_end_of_a_text_is_told() -> None:
-    with pytest.raises(ValueError, match="of 3 sentences at least, got one of 2"):
+    with pytest.raises(ValueError, match="with at least 3 sentences, got 2"):
         SentenceStream(text_of("a", "b")).seek(0, 3)
 
 

@@ -59,5 +59,7 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_bytes("naïve\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"Expected UTF-8, a word a line, in .*v\.txt, got:"):
+    with pytest.raises(
+        ValueError, match=r"Expected UTF-8 with one word per line in .*v\.txt, got:"
+    ):
         TargetVocabulary.from_file(tmp_path / "v.txt")

@@ -98,7 +98,7 @@ def test_pretrain_goes_on_with_the_words_that_it_has(folder: Path, trained: Path
     other = folder / "other.txt"
     other.write_text("".join(f"{word}\n" for word in reversed(words)))
     message = fail(*more, "--vocab", other)
-    assert "Expected the words of" in message
+    assert "Expected the target words of" in message
     assert "other.txt, got others." in message
 
 
@@ -126,7 +126,7 @@ def test_pretrain_replaces_no_model_that_it_did_not_make(folder: Path, trained: 
 
 
 def test_pretrain_takes_a_new_model_or_an_old_one(folder: Path, trained: Path) -> None:
-    assert "Expected --config of a new model, or --from" in " ".join(
+    assert "Expected either --config or --from" in " ".join(
         fail(*pretrain_arguments(folder, "new"), "--from", trained).split()
     )
 
@@ -217,7 +217,9 @@ def test_small_numbers_are_flushed_only_while_training(was_on: bool) -> None:
 
 def test_mistakes_are_told_without_a_traceback(folder: Path, trained: Path) -> None:
     assert "either --train or --dataset" in fail("pretrain", "--output", folder / "x")
-    assert "Expected --valid with" in fail(*pretrain_arguments(folder, "x"), "--patience", 1)
+    assert "Expected --valid together with" in fail(
+        *pretrain_arguments(folder, "x"), "--patience", 1
+    )
     assert "holds checkpoints of a training. Go on with --resume" in fail(
         *pretrain_arguments(folder, "model")
     )

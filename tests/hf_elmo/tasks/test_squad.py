@@ -117,6 +117,7 @@ def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
         ("[" * 100_000, "expected JSON"),
         ('{"data": [{"title": "t"}]}', "missed 'paragraphs'"),
         ("[]", "expected SQuAD's data"),
+        ('{"data": [{"paragraphs": [{"context": "a", "qas": [5]}]}]}', "expected SQuAD's data"),
     ],
 )
 def test_other_files_are_refused(text: str, message: str, tmp_path: Path) -> None:

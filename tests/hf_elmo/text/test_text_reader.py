@@ -52,7 +52,9 @@ def test_zstandard_files_are_decompressed_while_read(tmp_path: Path) -> None:
 
 
 def test_a_pattern_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"Expected files to read; none at .*missing-\*"):
+    with pytest.raises(
+        FileNotFoundError, match=r"Expected files to read, found none at .*missing-\*"
+    ):
         read_files([tmp_path / "missing-*"])
 
 
@@ -106,7 +108,7 @@ def test_a_name_with_an_equals_sign_is_no_weight(tmp_path: Path) -> None:
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf"])
 def test_a_weight_that_is_not_above_0_is_an_error(tmp_path: Path, weight: str) -> None:
     (file,) = write(tmp_path, a=["one"])
-    with pytest.raises(ValueError, match=f"a weight above 0 behind .*a.txt=, got {weight}"):
+    with pytest.raises(ValueError, match=f"a weight above 0 after .*a.txt=, got {weight}"):
         read_files([f"{file}={weight}"], has_weights=True)
 
 

@@ -1,0 +1,102 @@
+"""Sentences of the demo with their vectors, and maps of the uses of one word."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from hf_elmo.inference.embedding import embed
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_heads import ElmoForPreTraining
+
+SENTENCES = Path(__file__).with_name("sentences.txt")
+
+Array = NDArray[np.float32]
+
+
+class SenseMap(NamedTuple):
+    """Planes in which the uses of a word are drawn, one for each layer.
+
+    The point of a vector is `(vector - origin) @ axes`; the farthest use has a distance of 1.
+
+    Attributes:
+        uses: Rows of the collection's vectors.
+        origins: Mean of the uses, shape `(layers, width)`.
+        axes: Shape `(layers, width, 2)`.
+    """
+
+    uses: list[int]
+    origins: Array
+    axes: Array
+
+
+class Collection:
+    """Sentences with the layers of their words.
+
+    Args:
+        model: The biLM, alone or with its softmax, in evaluation mode.
+        tokenizer: Its tokenizer.
+        sentences: Pairs of a sense, such as `"bank: river"` or `""`, and the words.
+
+    Attributes:
+        places: Sentence and position of each word that consists of letters.
+        vectors: Layers of these words, shape `(layers, places, width)`.
+    """
+
+    def __init__(
+        self,
+        model: ElmoModel | ElmoForPreTraining,
+        tokenizer: PreTrainedTokenizerBase,
+        sentences: Sequence[tuple[str, list[str]]],
+    ) -> None:
+        self.senses = [sense for sense, _ in sentences]
+        self.sentences = [words for _, words in sentences]
+        layers = list(embed(self.sentences, model, tokenizer, layers="all"))
+        self.places = [
+            (number, position)
+            for number, words in enumerate(self.sentences)
+            for position, word in enumerate(words)
+            if word.isalpha()
+        ]
+        self.vectors = np.stack([layers[n][:, position] for n, position in self.places], axis=1)
+
+    def map_senses(self, word: str) -> SenseMap:
+        """Find the planes that show the uses of a word best.
+
+        Each plane is rotated so that its points are close to those of the layer above.
+        """
+        uses = [
+            row
+            for row, (number, position) in enumerate(self.places)
+            if self.sentences[number][position] == word and self.senses[number].startswith(word)
+        ]
+        vectors = self.vectors[:, uses]
+        origins = vectors.mean(axis=1)
+        axes: list[Array] = []
+        above = None
+        for layer in (vectors - origins[:, None])[::-1]:
+            plane = _find_axes(layer)
+            if above is not None:  # orthogonal Procrustes
+                left, _, right = np.linalg.svd((layer @ plane).T @ above)
+                plane = plane @ (left @ right)
+            above = layer @ plane
+            axes.insert(0, plane)
+        return SenseMap(uses, origins, np.stack(axes))
+
+
+def read_collection(path: Path = SENTENCES) -> list[tuple[str, list[str]]]:
+    """Read the sentences of the demo, each with the sense of its word or `""`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [(sense, text.split()) for sense, text in pairs]
+
+
+def _find_axes(centred: Array) -> Array:
+    """Return the two principal axes, shape `(width, 2)`, scaled to a largest distance of 1."""
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    farthest = np.linalg.norm(centred @ axes, axis=1).max()
+    # Vectors that differ by rounding only are one point.
+    return axes / farthest if farthest > 1e-5 else 0 * axes

@@ -1,0 +1,98 @@
+"""Versions, processor and speed of this installation, for reports of issues."""
+
+import platform
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+import typer
+
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.command_errors import report_errors
+from hf_elmo.lstm_products import can_pack, choose_product_dtype
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.onnx import support
+
+from .backend import Quantization, choose_backend
+
+PACKAGES = (
+    "spacy-elmo", "torch", "transformers", "huggingface-hub", "onnxruntime", "onnx", "numpy",
+    "safetensors", "spacy", "thinc", "h5py",
+)  # fmt: skip
+DTYPES: dict[str, tuple[torch.dtype, Quantization]] = {
+    "float32": (torch.float32, None),
+    "bfloat16": (torch.bfloat16, None),
+    "float16": (torch.float16, None),
+    "int8": (torch.float32, "int8"),
+}
+SECONDS = 2.0
+ROWS, TOKENS = 8, 25  # sentences of a batch, words of a sentence
+
+
+@report_errors
+def info() -> None:
+    """Print versions, processor, threads, engines and speeds: what an issue report needs.
+
+    The speed is that of the LSTMs of the bundled model in words a second, 8 sentences at a time,
+    measured for two seconds with each dtype.
+    """
+    for line in describe():
+        typer.echo(line)
+
+
+def describe(seconds: float = SECONDS) -> Iterator[str]:
+    """Describe this installation, line by line.
+
+    Args:
+        seconds: Time for the speed of each dtype.
+    """
+    yield f"Python {platform.python_version()}, {platform.platform()}"
+    yield ", ".join(f"{name} {_find_version(name)}" for name in PACKAGES)
+    capability = torch.backends.cpu.get_cpu_capability()
+    yield f"CPU: {platform.machine()}, {capability}, {torch.get_num_threads()} threads"
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    yield f"GPU: {gpu}"
+    name = resolve_name(BUNDLED_NAME)
+    yield f"Model: {name}"
+    yield "dtype: engine, words a second"
+    for dtype, (torch_dtype, quantization) in DTYPES.items():
+        model = ElmoModel.from_pretrained(name, dtype=torch_dtype)
+        speed = _measure(model, quantization, seconds)
+        yield f"{dtype}: {describe_engine(model, quantization)}, {speed:,.0f}"
+
+
+def describe_engine(model: ElmoModel, quantization: Quantization = None) -> str:
+    """Describe how a model is computed on this CPU by `backend="auto"`."""
+    if quantization is not None:
+        if support.find_problem(model, quantization):
+            return "not available (pip install onnxruntime)"
+        return f"ONNX Runtime, weights of {8 if support.has_exact_int8() else 7} bits"
+    if choose_backend(model) is not model:
+        return "ONNX Runtime"
+    product = choose_product_dtype(model.dtype, "cpu")
+    library = "oneDNN" if can_pack(product, "cpu") else "F.linear"
+    return f"PyTorch, products in {str(product).removeprefix('torch.')} by {library}"
+
+
+def _find_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+@torch.inference_mode()
+def _measure(model: ElmoModel, quantization: Quantization, seconds: float) -> float:
+    """Measure words a second of the LSTMs, 0 if the quantization is not available."""
+    if quantization is not None and support.find_problem(model, quantization):
+        return 0.0
+    bilm = choose_backend(model, quantization=quantization)
+    packed = torch.randn(ROWS * TOKENS, model.config.projection_size).to(bilm.dtype)
+    sizes = [ROWS] * TOKENS
+    bilm.run_bilm(packed, sizes)
+    start, words = time.perf_counter(), 0
+    while not words or time.perf_counter() - start < seconds:
+        bilm.run_bilm(packed, sizes)
+        words += len(packed)
+    return words / (time.perf_counter() - start)
