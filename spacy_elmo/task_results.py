@@ -1,18 +1,24 @@
 """Conversion of docs to examples of a task, and of predictions to annotations of docs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from spacy.tokens import Doc, Span
 
 from .extensions import ROLES_KEY
 from .segments import Segment
 
+if TYPE_CHECKING:  # as in shim.py
+    from hf_elmo.tasks.data import labels
+    from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
+
 PREDICATES_NAME = "predicates"
 CLUSTER_PREFIX = "coref_clusters_"
+Example = TypeVar("Example")
+Found = TypeVar("Found")
 
 
-class Placed(NamedTuple):
+class Placed(NamedTuple, Generic[Example]):
     """An example of a task, made from a doc.
 
     Attributes:
@@ -21,14 +27,10 @@ class Placed(NamedTuple):
     """
 
     rows: Segment
-    example: Any
+    example: Example
 
 
-Read: TypeAlias = Callable[[Doc, list[Segment], Sequence[str]], list[Placed]]
-Write: TypeAlias = Callable[[Doc, list[Placed], list[Any]], None]
-
-
-class Annotator(NamedTuple):
+class Annotator(NamedTuple, Generic[Example, Found]):
     """Functions of a task that read docs and write results.
 
     Attributes:
@@ -37,8 +39,8 @@ class Annotator(NamedTuple):
         finds: Name of the model's method that predicts.
     """
 
-    read: Read
-    write: Write
+    read: Callable[[Doc, list[Segment], Sequence[str]], list[Placed[Example]]]
+    write: Callable[[Doc, list[Placed[Example]], list[Found]], None]
     finds: str = "predict"
 
 
@@ -47,13 +49,17 @@ def list_words(doc: Doc, rows: Segment) -> list[str]:
     return [doc[row].text for row in rows]
 
 
-def _read_tagged(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
+def _read_tagged(
+    doc: Doc, segments: list[Segment], _: Sequence[str]
+) -> list[Placed["TaggedSentence"]]:
     from hf_elmo.tasks.data.readers import TaggedSentence
 
     return [Placed(rows, TaggedSentence(list_words(doc, rows), [])) for rows in segments]
 
 
-def _write_entities(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
+def _write_entities(
+    doc: Doc, placed: list[Placed["TaggedSentence"]], found: list[list["labels.Span"]]
+) -> None:
     """Add entities that overlap none of the doc, as spaCy's own component does."""
     taken = {token.i for entity in doc.ents for token in entity}
     spans = [
@@ -65,19 +71,25 @@ def _write_entities(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
     doc.set_ents([*doc.ents, *free])
 
 
-def _read_labelled(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
+def _read_labelled(
+    doc: Doc, segments: list[Segment], _: Sequence[str]
+) -> list[Placed["LabelledSentence"]]:
     from hf_elmo.tasks.data.readers import LabelledSentence
 
     return [Placed(rows, LabelledSentence(list_words(doc, rows), "")) for rows in segments]
 
 
-def _write_labels(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
+def _write_labels(
+    doc: Doc, placed: list[Placed["LabelledSentence"]], found: list[dict[str, float]]
+) -> None:
     names = found[0] if found else {}
     means = {name: sum(each[name] for each in found) / len(found) for name in names}
     doc.cats = {**doc.cats, **means}
 
 
-def _read_frames(doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]) -> list[Placed]:
+def _read_frames(
+    doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]
+) -> list[Placed["Frame"]]:
     from hf_elmo.tasks.data.readers import Frame
 
     if PREDICATES_NAME in doc.spans:
@@ -98,7 +110,7 @@ def _read_frames(doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]
     ]
 
 
-def _write_roles(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
+def _write_roles(doc: Doc, placed: list[Placed["Frame"]], found: list[list["labels.Span"]]) -> None:
     listed = [
         [rows[frame.predicate], role.label, rows[role.start], rows[role.end] + 1]
         for (rows, frame), roles in zip(placed, found, strict=True)
@@ -107,7 +119,7 @@ def _write_roles(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
     doc.user_data[ROLES_KEY] = [len(doc), listed]  # places hold for as many tokens
 
 
-def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed]:
+def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed["Document"]]:
     from hf_elmo.tasks.data.readers import Document
 
     rows = [row for segment in segments for row in segment]
@@ -115,7 +127,9 @@ def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[
     return [Placed(rows, Document("", sentences, []))] if rows else []
 
 
-def _write_clusters(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
+def _write_clusters(
+    doc: Doc, placed: list[Placed["Document"]], found: list[list[list[tuple[int, int]]]]
+) -> None:
     for name in [name for name in doc.spans if name.startswith(CLUSTER_PREFIX)]:
         del doc.spans[name]
     for (rows, _), clusters in zip(placed, found, strict=True):
@@ -125,9 +139,13 @@ def _write_clusters(doc: Doc, placed: list[Placed], found: list[Any]) -> None:
             ]
 
 
-ANNOTATORS = {
-    "ner": Annotator(_read_tagged, _write_entities),
-    "sentiment": Annotator(_read_labelled, _write_labels, finds="rank"),
-    "srl": Annotator(_read_frames, _write_roles),
-    "coref": Annotator(_read_document, _write_clusters),
+ENTITIES = Annotator(_read_tagged, _write_entities)
+LABELS = Annotator(_read_labelled, _write_labels, finds="rank")
+ROLES = Annotator(_read_frames, _write_roles)
+CLUSTERS = Annotator(_read_document, _write_clusters)
+ANNOTATORS: dict[str, Annotator[Any, Any]] = {
+    "ner": ENTITIES,
+    "sentiment": LABELS,
+    "srl": ROLES,
+    "coref": CLUSTERS,
 }
