@@ -41,7 +41,7 @@ ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
 MAX_LOG_PERPLEXITY = 700.0  # exp of more overflows
 # Factor of the learning rate for a completed share of the training. After the warm-up they equal
 # those of transformers, except for `max_hours`.
-SCHEDULES: dict[SchedulerType, Callable[[float], float]] = {
+RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
     SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
     SchedulerType.LINEAR: lambda done: 1 - done,
 }
@@ -127,7 +127,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
         """Create the schedule; it depends on steps or time, whichever has advanced further."""
-        shape = SCHEDULES.get(SchedulerType(self.args.lr_scheduler_type))
+        shape = RATE_FACTORS.get(SchedulerType(self.args.lr_scheduler_type))
         if self.lr_scheduler is None and shape is not None:
             num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
 

@@ -30,7 +30,7 @@ from .task_inputs import WordInputs
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
 # The schedules of transformers.
-SCHEDULES: dict[str, dict[str, Any]] = {
+SCHEDULE_ARGUMENTS: dict[str, dict[str, Any]] = {
     "constant": {"lr_scheduler_type": SchedulerType.CONSTANT},
     "linear": {"lr_scheduler_type": SchedulerType.LINEAR},
     "halved": {"lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU},
@@ -57,7 +57,7 @@ def make_arguments(
         "num_train_epochs": recipe.num_epochs,
         "learning_rate": recipe.learning_rate,
         "max_grad_norm": recipe.max_gradient_norm,
-        **SCHEDULES[recipe.schedule],
+        **SCHEDULE_ARGUMENTS[recipe.schedule],
         "weight_decay": 0.0,
         "eval_strategy": "epoch",
         "save_strategy": "epoch",
