@@ -84,12 +84,12 @@ def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
         if num_names > MAX_VARIABLES:
             raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
         if prefix.count("/") > MAX_DEPTH:
-            raise ConversionError(f"{path}: expected at most {MAX_DEPTH} groups in one another.")
+            raise ConversionError(f"{path}: expected groups nested at most {MAX_DEPTH} deep.")
         for key in group:
             name = prefix + key
             if not isinstance(group.get(key, getlink=True), h5py.HardLink):
                 raise ConversionError(
-                    f"{path}: {name} is a link to another place or file; expected the numbers here."
+                    f"{path}: expected values in {name}, got a link to another place or file."
                 )
             item = group[key]
             if isinstance(item, h5py.Group):
@@ -97,7 +97,7 @@ def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
             elif isinstance(item, h5py.Dataset):
                 variable = _variable(path, name, item)
                 if bilm_variables.standard_name(name) in variables:
-                    raise ConversionError(f"{path}: {name} is there twice, under two names.")
+                    raise ConversionError(f"{path}: found two variables for {name}.")
                 variables[bilm_variables.standard_name(name)] = variable
     return variables
 

@@ -454,7 +454,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit_weights(lambda file: file.move("RNN_1/RNN/MultiRNNCell", "rnn/MultiRNNCell")),
         "found two variables for",
     ),
-    "groups in groups": (edit_weights(nest_groups), "expected at most 20 groups in one another"),
+    "groups in groups": (edit_weights(nest_groups), "expected groups nested at most 20 deep"),
     "a group in itself": (edit_weights(link_group_to_itself), "got more than 10000 names"),
     "a huge chunk": (edit_weights(use_a_huge_chunk), "chunks of at most 268435456 bytes, got 4294"),
     "too many names": (edit_weights(make_many_groups), "expected a biLM, got more than 10000"),
