@@ -103,7 +103,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         if not self.restore_position(checkpoint) and not ends_early:
             super().train(str(checkpoint))
             return
-        best = self.state.best_model_checkpoint  # Trainer would take one more step
+        # The run is at its end. Trainer would take one more step.
+        best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None:
             checkpoint = checkpoint.with_name(Path(best).name)
         self._load_final_model(checkpoint)
@@ -157,6 +158,10 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         self.accelerator.wait_for_everyone()
         try:
             super()._save_checkpoint(model, trial)
+            if self.args.should_save and self._average is not None:
+                named = self._trained.named_parameters()
+                weights = {name: x.detach() for name, x in named if x.requires_grad}
+                save_tensors(weights, folder / TRAINED_NAME)
         except RuntimeError as error:  # torch.save if the disk is full
             reason = str(error).partition("\n")[0]
             raise OSError(
@@ -164,10 +169,6 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
                 "continue with --resume."
             ) from error
         if self.args.should_save:
-            if self._average is not None:
-                named = self._trained.named_parameters()
-                weights = {name: x.detach() for name, x in named if x.requires_grad}
-                save_tensors(weights, folder / TRAINED_NAME)
             _find_marker(folder).unlink()
             self._delete_old_checkpoints()
 
