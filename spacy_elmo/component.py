@@ -260,9 +260,10 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
             )
         width = get_shim(self.model).load().model.config.hidden_size
         for name in self.listening_components:
-            residuals = (
-                x for x in cast(Any, models[name]).walk() if x.name.startswith("residual(")
-            )
+            model = cast(Any, models[name])
+            if not model.has_ref("tok2vec") or model.get_ref("tok2vec").name != LISTENER_NAME:
+                continue  # an ElmoTok2Vec has a width of its own
+            residuals = (x for x in model.walk() if x.name.startswith("residual("))
             for node in residuals:  # of an entity linker, which takes the width when it is built
                 for layer in node.walk():
                     for dim in ("nI", "nO"):
