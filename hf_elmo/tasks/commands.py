@@ -222,7 +222,11 @@ def predict(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
 ) -> None:
-    """Write what a trained model finds, an example a line, as JSON."""
+    """Write what a trained model finds, an example a line, as JSON.
+
+    Blank lines, comments and -DOCSTART- give no row. "line" is the number of an example's first
+    line in INPUT, from 1; documents and questions have names instead.
+    """
     check_output_file(output, [source], overwrite=overwrite)
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
@@ -230,6 +234,8 @@ def predict(
     found = predict_examples(
         task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
     )
-    lines = (task.to_json(example, one) for example, one in zip(examples, found, strict=True))
-    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    write_file(output, text)
+    rows = []
+    for example, one in zip(examples, found, strict=True):
+        place = {"line": example.line} if hasattr(example, "line") else {}
+        rows.append(json.dumps(place | task.to_json(example, one), ensure_ascii=False) + "\n")
+    write_file(output, "".join(rows))

@@ -123,7 +123,7 @@ class NerTask(Task[TaggedSentence, list[Span]]):
         numbers = config.label_rows
         rows = [
             torch.tensor([numbers[label] for label in label_words(spans, len(words), "BIOUL")])
-            for words, spans in examples
+            for words, spans, _ in examples
         ]
         return {"labels": pad_sequence(rows, batch_first=True)}
 

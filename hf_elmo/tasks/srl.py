@@ -142,7 +142,7 @@ class SrlTask(Task[Frame, list[Span]]):
         """Make the labels of words, shape `(batch, tokens)`; 0 at padding."""
         numbers = config.label_rows
         rows = []
-        for words, predicate, roles in examples:
+        for words, predicate, roles, _ in examples:
             names = label_words(roles, len(words), "BIO")
             if names[predicate] == "O":  # a few arguments contain their predicate
                 names[predicate] = f"B-{PREDICATE}"

@@ -21,10 +21,12 @@ class TaggedSentence(NamedTuple):
     Attributes:
         words: Its words.
         spans: Its spans, such as named entities.
+        line: Number of its first line in its file, from 1; 0 = it is of no file.
     """
 
     words: list[str]
     spans: list[Span]
+    line: int = 0
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -89,7 +91,8 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
             words.append(columns[0])
             tags.append(columns[-1][0].translate(SAME_TAGS) + columns[-1][1:])
         if words:
-            sentences.append(TaggedSentence(words, find_spans(tags)))
+            start = rows[-len(words)][0]
+            sentences.append(TaggedSentence(words, find_spans(tags), start))
     _refuse_numbers(path, sentences)
     return _need_some(sentences, path, "sentences")
 
@@ -136,10 +139,12 @@ class LabelledSentence(NamedTuple):
     Attributes:
         words: Its words.
         label: Its label.
+        line: As for `TaggedSentence`.
     """
 
     words: list[str]
     label: str
+    line: int = 0
 
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
@@ -170,18 +175,18 @@ def read_trees(
             continue
         if "\t" in line and not TREE_START.match(line):
             label, *texts = _split_columns(path, number, line, ("label", "text"))
-            examples.append(LabelledSentence(split_blanks(texts[0]), label))
+            examples.append(LabelledSentence(split_blanks(texts[0]), label, number))
             continue
         nodes = _parse_tree(line)
         if nodes is None and reads_words and not TREE_START.match(line):
-            examples.append(LabelledSentence(split_blanks(line), ""))
+            examples.append(LabelledSentence(split_blanks(line), "", number))
             continue
         if nodes is None:
             expected = "a tree such as (3 (2 It) (3 works)), or a label, a tab and a text"
             refuse(path, number, expected, line)
         root, *phrases = nodes
         wanted = (p for p in phrases if min_phrase is not None and len(p.words) >= min_phrase)
-        examples += [root, *wanted]
+        examples += [node._replace(line=number) for node in (root, *wanted)]
     return _need_some(examples, path, "trees")
 
 
@@ -234,11 +239,13 @@ class Pair(NamedTuple):
         premise: Words of the first.
         hypothesis: Words of the second.
         label: Such as `entailment`, `contradiction` or `neutral`.
+        line: As for `TaggedSentence`.
     """
 
     premise: list[str]
     hypothesis: list[str]
     label: str
+    line: int = 0
 
 
 def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
@@ -271,7 +278,7 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
         if not all(words):
             refuse(path, number, "two sentences with words", line)
         if keeps_all or label != "-":
-            pairs.append(Pair(words[0], words[1], label))
+            pairs.append(Pair(words[0], words[1], label, number))
     return _need_some(pairs, path, "pairs")
 
 
@@ -298,11 +305,13 @@ class Frame(NamedTuple):
         words: Words of the sentence.
         predicate: Number of the predicate's word.
         roles: The arguments, `V` not among them.
+        line: As for `TaggedSentence`.
     """
 
     words: list[str]
     predicate: int
     roles: list[Span]
+    line: int = 0
 
 
 PREDICATE = "V"
@@ -349,7 +358,7 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
             taken = [word for role in roles for word in range(role.start, role.end + 1)]
             if len(taken) > len(set(taken)):
                 refuse(path, number, "roles that do not overlap", frame)
-            yield Frame(words, place, roles)
+            yield Frame(words, place, roles, number)
 
 
 CONLL_WORD = 3  # columns of CoNLL-2012, from 0
@@ -375,7 +384,7 @@ def _read_column_frames(path: Path) -> Iterator[Frame]:
             if spans is None or len(verbs) != 1:
                 refuse(path, rows[0][0], "roles such as (ARG0*, * and *), one of them V", cells)
             roles = [span for span in spans if span.label != PREDICATE]
-            yield Frame(words, verbs[0].start, roles)
+            yield Frame(words, verbs[0].start, roles, rows[0][0])
 
 
 def _read_brackets(cells: Sequence[str]) -> list[Span] | None:

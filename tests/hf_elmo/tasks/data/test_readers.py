@@ -25,6 +25,10 @@ from hf_elmo.tasks.data.readers import (
 from hf_elmo.tasks.squad import read_questions
 
 
+def strip(examples: list[Any]) -> list[Any]:
+    return [example._replace(line=0) for example in examples]
+
+
 def write(tmp_path: Path, text: str, name: str = "data.txt") -> Path:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
@@ -33,7 +37,7 @@ def write(tmp_path: Path, text: str, name: str = "data.txt") -> Path:
 
 def test_columns_become_sentences_with_spans(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- O\n\nMark NNP I-PER\nWatney NNP I-PER\nat IN O\n\n\nMars NNP S-LOC\n"
-    assert read_columns(write(tmp_path, text)) == [
+    assert strip(read_columns(write(tmp_path, text))) == [
         TaggedSentence(["Mark", "Watney", "at"], [Span("PER", 0, 1)]),
         TaggedSentence(["Mars"], [Span("LOC", 0, 0)]),
     ]
@@ -42,32 +46,32 @@ def test_columns_become_sentences_with_spans(tmp_path: Path) -> None:
 def test_compressed_columns_are_read(tmp_path: Path) -> None:
     path = tmp_path / "data.conll.gz"
     path.write_bytes(gzip.compress(b"a\tB-X\nb\tI-X"))
-    assert read_columns(path) == [TaggedSentence(["a", "b"], [Span("X", 0, 1)])]
+    assert strip(read_columns(path)) == [TaggedSentence(["a", "b"], [Span("X", 0, 1)])]
 
 
 def test_a_no_break_space_is_part_of_a_word(tmp_path: Path) -> None:
     path = write(tmp_path, "New\u00a0York B-LOC\n")
-    assert read_columns(path) == [TaggedSentence(["New\u00a0York"], [Span("LOC", 0, 0)])]
+    assert strip(read_columns(path)) == [TaggedSentence(["New\u00a0York"], [Span("LOC", 0, 0)])]
     path = write(tmp_path, "a\tNew\u00a0York\tB\n")
-    assert read_pairs(path) == [Pair(["New\u00a0York"], ["B"], "a")]
+    assert strip(read_pairs(path)) == [Pair(["New\u00a0York"], ["B"], "a")]
 
 
 TREE = r"(3 (2 It) (4 (3 works) (2 -LRB-)))"
 
 
 def test_trees_become_sentences(tmp_path: Path) -> None:
-    assert read_trees(write(tmp_path, TREE)) == [LabelledSentence(["It", "works", "("], "3")]
+    assert strip(read_trees(write(tmp_path, TREE))) == [LabelledSentence(["It", "works", "("], "3")]
 
 
 def test_phrases_of_trees_are_read_on_request(tmp_path: Path) -> None:
     phrases = read_trees(write(tmp_path, TREE), min_phrase=2)
-    assert phrases[1:] == [LabelledSentence(["works", "("], "4")]
+    assert strip(phrases[1:]) == [LabelledSentence(["works", "("], "4")]
 
 
 def test_sentences_are_read_with_a_label_before_a_tab(tmp_path: Path) -> None:
     path = write(tmp_path, f"good\tIt works .\nbad\tIt ( fails )\n{TREE}\n")
     for reads_words in (False, True):
-        assert read_trees(path, reads_words=reads_words, min_phrase=2)[:3] == [
+        assert strip(read_trees(path, reads_words=reads_words, min_phrase=2)[:3]) == [
             LabelledSentence(["It", "works", "."], "good"),
             LabelledSentence(["It", "(", "fails", ")"], "bad"),
             LabelledSentence(["It", "works", "("], "3"),
@@ -76,12 +80,12 @@ def test_sentences_are_read_with_a_label_before_a_tab(tmp_path: Path) -> None:
 
 def test_pairs_are_read_from_json_whatever_the_file_is_called(tmp_path: Path) -> None:
     line = '{"gold_label": "a", "sentence1_binary_parse": "A", "sentence2_binary_parse": "( B )"}\n'
-    assert read_pairs(write(tmp_path, line, "snli.json")) == [Pair(["A"], ["B"], "a")]
+    assert strip(read_pairs(write(tmp_path, line, "snli.json"))) == [Pair(["A"], ["B"], "a")]
 
 
 def test_pairs_are_read_from_tabs(tmp_path: Path) -> None:
     path = write(tmp_path, "neutral\tA boy .\tHe sits .\n-\tA\tB\n")
-    assert read_pairs(path) == [Pair(["A", "boy", "."], ["He", "sits", "."], "neutral")]
+    assert strip(read_pairs(path)) == [Pair(["A", "boy", "."], ["He", "sits", "."], "neutral")]
 
 
 def test_pairs_are_read_from_json_lines(tmp_path: Path) -> None:
@@ -90,20 +94,20 @@ def test_pairs_are_read_from_json_lines(tmp_path: Path) -> None:
         '"sentence2_binary_parse": "( He sits )"}\n'
     )
     path = write(tmp_path, line, "snli.jsonl")
-    assert read_pairs(path) == [Pair(["(", "boy", "."], ["He", "sits"], "neutral")]
+    assert strip(read_pairs(path)) == [Pair(["(", "boy", "."], ["He", "sits"], "neutral")]
 
 
 def test_words_are_read_without_tags_for_prediction(tmp_path: Path) -> None:
     path = write(tmp_path, "The\nold\ncat\n\nNo\n")
     sentences = [TaggedSentence(["The", "old", "cat"], []), TaggedSentence(["No"], [])]
-    assert read_columns(path, reads_tags=False) == sentences
+    assert strip(read_columns(path, reads_tags=False)) == sentences
 
 
 @pytest.mark.parametrize("reads_tags", [True, False])
 def test_comments_before_a_sentence_are_no_words(reads_tags: bool, tmp_path: Path) -> None:
     text = "# id 7 O\n# domain = x\na\tO\n#\tB-X\n\n# text O\n#\tO\n"
     sentences = [TaggedSentence(["a", "#"], [Span("X", 1, 1)]), TaggedSentence(["#"], [])]
-    assert read_columns(write(tmp_path, text), reads_tags=reads_tags) == sentences
+    assert strip(read_columns(write(tmp_path, text), reads_tags=reads_tags)) == sentences
     text = "# O\n# number of words\na O\n"  # a word, as its columns are as many
     with pytest.raises(ValueError, match="line 2: expected 2 columns, as in other lines, found"):
         read_columns(write(tmp_path, text), reads_tags=reads_tags)
@@ -114,14 +118,14 @@ def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> Non
     sentences = [
         LabelledSentence(["It", "works", "."], ""),
         LabelledSentence(["(", "Laughs", ")", "Good", "."], ""),
-        *read_trees(write(tmp_path, TREE, "t")),
+        *strip(read_trees(write(tmp_path, TREE, "t"))),
     ]
-    assert read_trees(path, reads_words=True) == sentences
+    assert strip(read_trees(path, reads_words=True)) == sentences
 
 
 def test_pairs_without_a_label_are_read_for_prediction(tmp_path: Path) -> None:
     path = write(tmp_path, "-\tA boy\tHe sits\n")
-    assert read_pairs(path, keeps_all=True) == [Pair(["A", "boy"], ["He", "sits"], "-")]
+    assert strip(read_pairs(path, keeps_all=True)) == [Pair(["A", "boy"], ["He", "sits"], "-")]
 
 
 FRAME = Frame(["The", "cat", "sat"], 2, [Span("ARG1", 0, 1)])
@@ -133,7 +137,7 @@ def test_frames_are_read_from_json_lines_bare_ones_too(tmp_path: Path) -> None:
         '["V", 2, 2]]}, {"v": 1, "args": [["V", 1, 1]]}]}\n'
     )
     bare = Frame(["The", "cat", "sat"], 1, [])
-    assert read_frames(write(tmp_path, line, "srl.jsonl")) == [FRAME, bare]
+    assert strip(read_frames(write(tmp_path, line, "srl.jsonl"))) == [FRAME, bare]
 
 
 def test_frames_are_read_from_columns(tmp_path: Path) -> None:
@@ -143,7 +147,7 @@ def test_frames_are_read_from_columns(tmp_path: Path) -> None:
         row.format(1, "cat", "*)"),
         row.format(2, "sat", "(V*)"),
     ]
-    assert read_frames(write(tmp_path, "#begin document (x);\n" + "".join(rows))) == [FRAME]
+    assert strip(read_frames(write(tmp_path, "#begin document (x);\n" + "".join(rows)))) == [FRAME]
 
 
 def make_document(cells: list[str], breaks: int = 2) -> str:
@@ -294,3 +298,17 @@ def test_the_examples_of_the_docs_are_read(
 ) -> None:
     read, name = reader
     assert read(write(tmp_path, BLOCKS[place], name))
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "lines"),
+    [
+        (read_columns, "-DOCSTART- O\n\n# a longer note\na O\n\n\nb O\nc O\n", [4, 7]),
+        (read_trees, "\nbad\ta b\n\ngood\tc\n", [2, 4]),
+        (read_pairs, "x\ta\tb\n\n-\tc\td\ny\te\tf\n", [1, 4]),
+    ],
+)
+def test_examples_know_the_lines_that_they_begin_at(
+    read: Callable[[Path], list[Any]], text: str, lines: list[int], tmp_path: Path
+) -> None:
+    assert [example.line for example in read(write(tmp_path, text))] == lines
