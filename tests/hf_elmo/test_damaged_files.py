@@ -112,7 +112,7 @@ DAMAGED: dict[str, tuple[Edit, str]] = {
     "config: deep": (write("config.json", DEEP), "maximum recursion depth exceeded"),
     "bert": (configure(model_type="bert"), "Expected model_type 'elmo', got 'bert'"),
     "dtype": (configure(dtype="float8"), "Expected the files of an ELMo model in "),
-    "labels": (configure(id2label=3), "'int' object has no attribute 'items'"),
+    "labels": (configure(id2label=3), "int"),
     "number of labels": (configure(num_labels=10**12), "Expected num_labels from 0 to "),
     "quantization": (configure(quantization_config=1), "Expected the files of an ELMo model in "),
     "NaN in forget_bias": (configure(forget_bias=torch.nan), "Expected forget_bias from "),

@@ -263,6 +263,7 @@ def test_the_row_of_no_token_is_zero_and_stays_so(tiny_config: ElmoConfig) -> No
     assert table.grad[0].abs().sum() == 0
 
 
+@pytest.mark.skipif(HAS_OLD_CHECKPOINTING, reason="this transformers runs hooks twice")
 def test_checkpointed_layers_run_twice_and_their_hooks_once(
     tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

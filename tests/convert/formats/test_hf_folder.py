@@ -140,7 +140,7 @@ BROKEN_FOLDERS = {
     ),
     "config of another shape": (
         lambda folder: edit_config(folder, id2label=3),
-        "model: expected an ElmoConfig, got: 'int' object has no attribute 'items'",
+        "model: expected an ElmoConfig, got: ",
     ),
     "layers without end": (
         lambda folder: edit_config(folder, num_hidden_layers=10**9),
