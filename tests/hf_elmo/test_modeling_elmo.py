@@ -13,6 +13,7 @@ from hf_elmo import (
     ElmoState,
 )
 from hf_elmo.inference.backend import Backend, choose_backend
+from hf_elmo.loading import HAS_OLD_CHECKPOINTING
 
 
 def run_by_hand(model: ElmoModel, words: list[str]) -> torch.Tensor:
