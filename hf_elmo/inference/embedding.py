@@ -201,7 +201,7 @@ def embed_pieces(
         pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
     if pooling != "none":
         pieces = (_pool(group, pooling) for group in _by_sentence(pieces))
-    return pieces
+    return map(_check_finite, pieces)
 
 
 def _check_arguments(
@@ -258,6 +258,16 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
         vectors = torch.cat(parts[number], dim=-2) if len(parts[number]) > 1 else parts[number][0]
         parts[number] = []
         yield Piece(first + number, 0, len(words), vectors)
+
+
+def _check_finite(piece: Piece) -> Piece:
+    """Refuse vectors that are too large for their data type."""
+    if not torch.isfinite(piece.vectors).all():
+        raise ValueError(
+            f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights of "
+            "the model are damaged, or its values are too large for this data type."
+        )
+    return piece
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.inference.backend import Backend
 from hf_elmo.inference.embedding import embed, embed_layers, embed_pieces
 
 TEXT = Path(__file__).parents[2] / "data" / "lighthouse.txt"
@@ -280,3 +281,12 @@ def test_the_mix_leaves_out_what_the_configuration_does(
     (mixed,) = embed([words], tiny_model, ElmoTokenizer(), layers="mix")
     (expected,) = embed([words], tiny_model, ElmoTokenizer(), layers=layer)
     np.testing.assert_allclose(mixed, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_vectors_that_overflow_are_refused(tiny_model: ElmoModel, backend: Backend) -> None:
+    tokenizer = ElmoTokenizer.from_config(tiny_model.config)
+    with torch.no_grad():
+        tiny_model.token_encoder.projection.weight.fill_(3e38)
+    with pytest.raises(ValueError, match="Expected finite vectors, got NaN or infinity"):
+        list(embed([["A", "bank"]], tiny_model, tokenizer, backend=backend))
