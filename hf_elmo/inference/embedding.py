@@ -264,8 +264,8 @@ def _check_finite(piece: Piece) -> Piece:
     """Refuse vectors that are too large for their data type."""
     if not torch.isfinite(piece.vectors).all():
         raise ValueError(
-            f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights of "
-            "the model are damaged, or its values are too large for this data type."
+            f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights "
+            "of the model are damaged, or its values are too large for this data type."
         )
     return piece
 
