@@ -91,8 +91,10 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
             f"Expected {len(numbers)} mix weights (the word vectors and each LSTM layer), "
             f"got {len(weights)}."
         )
+    # Not `layers[numbers]`, which starts all of PyTorch's threads to compete with the engine's.
+    chosen = layers if mix.layers is None else torch.stack([layers[n] for n in numbers])
     return mix_layers(
-        layers[numbers, None],
+        chosen[:, None],
         torch.tensor(weights, device=layers.device),
         config.mix_gamma if mix.gamma is None else mix.gamma,
         # Over a batch would let a sentence's vectors depend on what it is batched with.

@@ -60,7 +60,7 @@ TEXTS = sorted(
     for folder in (*PLAIN, "docs", "examples", "hf_elmo/bundled")
     for suffix in ("py", "md")
     for path in (ROOT / folder).rglob(f"*.{suffix}")
-    if (suffix == "md" or folder in PLAIN) and path.name not in ("performance.md", "demo.md")
+    if (suffix == "md" or folder in PLAIN) and path.name != "demo.md"
 ) + [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
 
 # Heavy optional packages: where they may be imported, and then only inside functions.
