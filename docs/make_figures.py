@@ -132,16 +132,20 @@ def draw_house() -> Drawing:
         (224, 92, 312, "demo", "page of neighbours, senses and mixes"),
         (224, 166, 150, "tasks", "the six task models"),
         (386, 166, 150, "pretraining", "training of a biLM"),
-        (224, 240, 312, "language_model", "streams, losses, perplexity, scores"),
-        (224, 314, 312, "corpus", "vectors of corpora; engines"),
+        (224, 240, 150, "training", "checkpoints"),
+        (386, 240, 150, "language_model", "losses, perplexity"),
+        (224, 314, 150, "corpus", "vectors of corpora"),
+        (386, 314, 150, "inference, onnx", "batches; engines"),
         (224, 388, 312, "modeling_elmo, modeling_heads", "the network"),
-        (224, 462, 312, "lstm, lstm_loops, lstm_products", "time loops and matrix products"),
+        (224, 462, 312, "lstm, lstm_forward, lstm_backward", "time loops and matrix products"),
     ):
         d.box(x, y, width, 50, *lines)
     for start, x in ((142, 299), (142, 461), (216, 299), (216, 461)):
         d.arrow((x, start), (x, start + 23))
-    for start in (290, 364, 438):
-        d.arrow((380, start), (380, start + 23))
+    for x in (299, 461):
+        for start in (290, 364):
+            d.arrow((x, start), (x, start + 23))
+    d.arrow((380, 438), (380, 461))
     d.box(590, 58, 150, 260, "spacy_elmo", kind="outer")
     for y, *lines in (
         (92, "component", "doc.tensor"),

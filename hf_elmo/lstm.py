@@ -8,7 +8,7 @@ rows are sorted by length, so that the rows alive at a step are always the first
 Most of the time goes into `h @ W_h^T`, step by step, with a few rows. Four things make it fast:
 weights laid out once for such products (`lstm_products`); the products of the inputs, which need
 not wait for a step, for many steps at once; elementwise work in place; and a thread for each
-direction where steps are long (both in `lstm_loops`).
+direction where steps are long (`lstm_threads`).
 """
 
 import math
@@ -23,15 +23,10 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_elmo import ElmoConfig
-from .lstm_loops import (
-    LayerRun,
-    LayerWeights,
-    pack_weights,
-    run_directions,
-    run_layer,
-    run_with_gradients,
-)
+from .lstm_backward import run_with_gradients
+from .lstm_forward import LayerRun, LayerWeights, pack_weights, run_layer
 from .lstm_products import choose_product_dtype
+from .lstm_threads import run_directions
 from .weight_marks import KeptResult, mark_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, lstm_step, run_stacks
-from hf_elmo.lstm_loops import LayerRun, LayerWeights, run_directions
+from hf_elmo.lstm_forward import LayerRun, LayerWeights
 from hf_elmo.lstm_products import multiply
+from hf_elmo.lstm_threads import run_directions
 
 # Words of 64 sentences of English prose (Shackleton, "South", 1919), boundary tokens not counted.
 LENGTHS = """

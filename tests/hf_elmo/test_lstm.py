@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import ElmoConfig, lstm, lstm_loops, lstm_products
+from hf_elmo import ElmoConfig, lstm, lstm_forward, lstm_products
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
@@ -51,7 +51,7 @@ def directions(
     request: pytest.FixtureRequest, two_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run directions in each of the two ways."""
-    monkeypatch.setattr(lstm_loops, "LONG_STEP", 0 if request.param == "in threads" else 2**60)
+    monkeypatch.setattr(lstm_forward, "LONG_STEP", 0 if request.param == "in threads" else 2**60)
 
 
 def make_config(**settings: Any) -> ElmoConfig:
@@ -133,10 +133,10 @@ def reference(
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to run that this machine could be offered."""
     if request.param == "plain products":
-        for module in (lstm_loops, lstm_products):
+        for module in (lstm_forward, lstm_products):
             monkeypatch.setattr(module, "can_pack", lambda dtype, device: False)
     if request.param == "chunks of few steps":
-        monkeypatch.setattr(lstm_loops, "MAX_CHUNK_STEPS", 4)
+        monkeypatch.setattr(lstm_forward, "MAX_CHUNK_STEPS", 4)
 
 
 @pytest.mark.usefixtures("implementation")
@@ -549,7 +549,7 @@ def test_a_used_stack_can_be_copied_and_saved(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_runs_what_its_parent_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lstm_loops, "LONG_STEP", 0)  # PyTorch's own threads do not survive a fork
+    monkeypatch.setattr(lstm_forward, "LONG_STEP", 0)  # PyTorch's own threads do not survive a fork
     config = make_config(projection_size=64, cell_size=256)
     stacks = [make_stack(config, seed) for seed in (0, 1)]
     x, state = make_inputs(config)

@@ -1,0 +1,204 @@
+"""Forward pass of one direction of an LSTM layer: the loop over time steps."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .configuration_elmo import ElmoConfig
+from .lstm_products import can_pack, multiply, pack_weight
+
+MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and stays in cache
+FEW_NUMBERS = 2**13  # below, oneDNN's tanh costs more than it saves
+# Multiplications of a step in float32 from which a thread for each direction pays. In shorter
+# steps, the threads wait for each other between their operations, for Python's lock.
+LONG_STEP = 2**24
+REDUCED_SPEED = 3  # of products in bfloat16, about, relative to float32
+
+
+class LayerRun(NamedTuple):
+    """How one direction of a layer is run over one packing."""
+
+    config: ElmoConfig
+    batch_sizes: list[int]
+    reverse: bool
+    dtype: torch.dtype  # of the products
+    training: bool = False
+
+    @property
+    def wide_dtype(self) -> torch.dtype:
+        """The dtype of elementwise work and of the cell."""
+        return torch.promote_types(self.dtype, torch.float32)
+
+    @property
+    def times(self) -> range:
+        """The time steps in the order in which they are run."""
+        return range(len(self.batch_sizes))[:: -1 if self.reverse else 1]
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether products have less than the precision of elementwise work."""
+        return self.dtype != self.wide_dtype
+
+    @property
+    def has_long_steps(self) -> bool:
+        """Whether a step's product takes long enough for a thread for each direction to pay."""
+        rows = sum(self.batch_sizes) / len(self.batch_sizes)
+        multiplications = rows * 4 * self.config.cell_size * self.config.projection_size
+        is_fast = self.is_reduced and self.dtype != torch.float16
+        return multiplications >= LONG_STEP * (REDUCED_SPEED if is_fast else 1)
+
+    def chunks(self) -> Iterator[range]:
+        """Cut `times` into ranges of about `MAX_CHUNK_STEPS` rows."""
+        start = rows = 0
+        for position, time in enumerate(self.times):
+            if rows and rows + self.batch_sizes[time] > MAX_CHUNK_STEPS:
+                yield self.times[start:position]
+                start, rows = position, 0
+            rows += self.batch_sizes[time]
+        if rows:
+            yield self.times[start:]
+
+
+class LayerWeights(NamedTuple):
+    """Weights of one direction of a layer, as `ElmoLstm` holds them, or packed."""
+
+    input_weight: Tensor  # (4 * cell_size, projection_size)
+    state_weight: Tensor  # (4 * cell_size, projection_size)
+    bias: Tensor  # (4 * cell_size,)
+    projection_weight: Tensor | None  # (projection_size, cell_size)
+
+
+def pack_weights(weights: LayerWeights, config: ElmoConfig, dtype: torch.dtype) -> LayerWeights:
+    """Cast the weights of a layer, pack them for products, and add the forget bias."""
+    projection_weight = weights.projection_weight
+    bias = weights.bias.detach().to(torch.promote_types(dtype, torch.float32), copy=True)
+    bias[config.cell_size : 2 * config.cell_size] += config.forget_bias
+    return LayerWeights(
+        pack_weight(weights.input_weight.detach().to(dtype)),
+        pack_weight(weights.state_weight.detach().to(dtype)),
+        bias.to(dtype),
+        None if projection_weight is None else pack_weight(projection_weight.detach().to(dtype)),
+    )
+
+
+class SavedSteps(NamedTuple):
+    """What a run saves for its gradient: a tensor for each time step, in the order of time."""
+
+    gates: list[Tensor]  # i, f, o, j after their activations, (alive, 4 * cell_size)
+    cells: list[Tensor]  # clipped, (alive, cell_size)
+    cell_tanhs: list[Tensor]  # (alive, cell_size)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """Compute `tanh(x)`: of many numbers by oneDNN, of few as `-m / (m + 2)`, `m = expm1(-2 * x)`.
+
+    The first errs by 1e-7 of the value, the second by 2e-7, in a third or half of the time of
+    PyTorch's.
+    """
+    if x.numel() > FEW_NUMBERS and x.dtype == torch.float32 and can_pack(x.dtype, x.device.type):
+        return x.to_mkldnn().tanh_().to_dense()
+    x = x.clamp(min=-40).mul_(-2).expm1_()  # below, the exponential would overflow
+    return x.div_(-2 - x)
+
+
+def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
+    """Activate the gates and advance the cell, both in place.
+
+    Args:
+        gates: Their sums, shape `(alive, 4 * cell_size)`.
+        cell: Of the step before, shape `(alive, cell_size)`.
+        cell_clip: Bound of the cell, or None.
+
+    Returns:
+        The output before its projection and the tanh of the cell, shapes `(alive, cell_size)`.
+    """
+    i, f, o, j = gates.chunk(4, dim=1)
+    gates[:, : 3 * cell.shape[1]].sigmoid_()
+    j.copy_(tanh(j))
+    cell.mul_(f).addcmul_(i, j)
+    if cell_clip is not None:
+        cell.clamp_(-cell_clip, cell_clip)
+    cell_tanh = tanh(cell)
+    return o * cell_tanh, cell_tanh
+
+
+def activate_roughly(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
+    """Do what `activate` does with `tanh(x) = 2 * sigmoid(2 * x) - 1`, the fastest on a CPU.
+
+    The subtraction errs by 1e-7, which would double the error of states in float32. For reduced
+    products and training, that is small.
+    """
+    i, f, o, j = gates.chunk(4, dim=1)
+    j.mul_(2)
+    gates.sigmoid_()
+    j.mul_(2).sub_(1)
+    cell.mul_(f).addcmul_(i, j)
+    if cell_clip is not None:
+        cell.clamp_(-cell_clip, cell_clip)
+    cell_tanh = torch.mul(cell, 2).sigmoid_().mul_(2).sub_(1)
+    return o * cell_tanh, cell_tanh
+
+
+@functools.cache
+def choose_activation(device: str, is_rough: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Choose `activate`, or the kernel that does the same on a GPU where Triton is there."""
+    if device != "cuda":
+        return activate_roughly if is_rough else activate
+    try:
+        from .lstm_triton import activate as activate_on_gpu
+    except ImportError:
+        return activate
+    return activate_on_gpu
+
+
+def run_layer(
+    run: LayerRun,
+    inputs: Tensor,
+    h: Tensor,
+    c: Tensor,
+    weights: LayerWeights,
+    saved: SavedSteps | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run one direction of a layer.
+
+    Args:
+        run: How.
+        inputs: Packed steps, shape `(steps, projection_size)`.
+        h: State, shape `(batch, projection_size)`.
+        c: State, shape `(batch, cell_size)`.
+        weights: The layer's, packed.
+        saved: Lists with a place for each time step, to be filled; None = no gradient is wanted.
+
+    Returns:
+        Outputs `(steps, projection_size)`, and the new h and c.
+    """
+    sizes, dtype, wide = run.batch_sizes, run.dtype, run.wide_dtype
+    cell_clip, projection_clip = run.config.cell_clip, run.config.projection_clip
+    new_h, new_c = h.to(dtype, copy=True), c.to(wide, copy=True)
+    outputs = torch.empty_like(inputs, dtype=dtype)
+    input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
+    activate_step = choose_activation(inputs.device.type, run.is_reduced or run.training)
+    step_h, cell = new_h[:0], new_c[:0]
+    for times in run.chunks():
+        chunk = torch.cat([input_steps[t] for t in times]).to(dtype)
+        sums = multiply(chunk, weights.input_weight, weights.bias)
+        for t, step_sums in zip(times, sums.split([sizes[t] for t in times]), strict=True):
+            if not sizes[t]:
+                continue
+            if sizes[t] != len(cell):
+                step_h, cell = new_h[: sizes[t]], new_c[: sizes[t]]
+            gates = multiply(step_h, weights.state_weight, step_sums).to(wide)
+            output, cell_tanh = activate_step(gates, cell, cell_clip)
+            if weights.projection_weight is not None:
+                output = multiply(output.to(dtype), weights.projection_weight)
+                if projection_clip is not None:
+                    output.clamp_(-projection_clip, projection_clip)
+            output_steps[t].copy_(output)
+            step_h.copy_(output)
+            if saved is not None:
+                saved.gates[t], saved.cells[t], saved.cell_tanhs[t] = gates, cell.clone(), cell_tanh
+        del sums, step_sums  # before the next chunk's take as much again
+    return outputs, new_h.to(h.dtype), new_c.to(c.dtype)
