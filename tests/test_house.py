@@ -50,10 +50,14 @@ BANNED_TURN = re.compile(
 PLAIN = (
     "convert",
     "hf_elmo/corpus",
+    "hf_elmo/files",
     "hf_elmo/inference",
     "hf_elmo/language_model",
+    "hf_elmo/onnx",
     "hf_elmo/pretraining",
+    "hf_elmo/tasks",
     "hf_elmo/text",
+    "hf_elmo/training",
 )
 TEXTS = sorted(
     path

@@ -14,9 +14,9 @@ LOCK = ".lock"
 
 
 def get_rank() -> int:
-    """Return the number of this process among those of `torch.distributed`, begun or not yet."""
-    is_begun = distributed.is_initialized()
-    return distributed.get_rank() if is_begun else int(os.environ.get("RANK", "0"))
+    """Return the rank of this process in `torch.distributed`, initialized or not."""
+    is_initialized = distributed.is_initialized()
+    return distributed.get_rank() if is_initialized else int(os.environ.get("RANK", "0"))
 
 
 @contextmanager

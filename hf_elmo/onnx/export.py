@@ -142,7 +142,7 @@ def _list_inputs(model: Any) -> dict[str, tuple[int | str, ...]]:
 
 
 def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any) -> Layers:
-    """Run a whole biLM, or only find the words if there is none."""
+    """Run a whole biLM, or only find the words if the model has no biLM."""
     ids, axis = "", graph.constant([2], np.int64)
     if config.char_embedding_size:
         flat = graph.constant([-1, config.max_characters_per_token], np.int64)

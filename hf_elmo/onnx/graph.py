@@ -51,7 +51,7 @@ class Graph:
         weights: The biLM's weights, by the names that they have in `ElmoModel`.
         quantization: `"int8"` for 8-bit weights of the LSTMs' products, `"int7"` for 7 bits in
             8-bit storage, None for float32.
-        parent: The graph of which this is the body of a loop; it holds the initializers.
+        parent: The graph that contains this loop body; it holds the initializers.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ def encode_words(graph: Graph, config: ElmoConfig, ids: str, word_ids: str) -> s
         graph: The graph.
         config: Of the biLM.
         ids: Character ids; not read if the model reads no characters.
-        word_ids: Rows of the lexicon; not read if there is none.
+        word_ids: Rows of the lexicon; not read without a lexicon.
     """
     parts = []
     encoder = "token_encoder"

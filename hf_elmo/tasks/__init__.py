@@ -51,7 +51,7 @@ for _task in TASKS.values():
         PIPELINE_REGISTRY.register_pipeline(_config.model_type, _pipeline, _task.model, type="text")
         delattr(
             _pipeline, "_registered_impl"
-        )  # by which save_pretrained would copy the pipeline's code
+        )  # else save_pretrained would copy the pipeline's code
 
 AutoModelForTokenClassification.register(ElmoNerConfig, ElmoForNer, exist_ok=True)
 AutoModelForTokenClassification.register(ElmoSrlConfig, ElmoForSrl, exist_ok=True)

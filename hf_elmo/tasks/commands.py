@@ -60,7 +60,8 @@ def train(
         Literal["cpu", "paper"], typer.Option(help="Published sizes, or about half of them.")
     ] = "cpu",
     elmo: Annotated[
-        Place | None, typer.Option(help="Where the task reads ELMo; else as the preset says.")
+        Place | None,
+        typer.Option(help="Place in the task model that reads ELMo; default: as in the preset."),
     ] = None,
     mix_layers: Annotated[
         Literal["all", "top", "words"] | None, typer.Option(help="Layers of the biLM to mix.")
@@ -68,10 +69,10 @@ def train(
     fixed_mix: Annotated[bool | None, typer.Option("--fixed-mix", help="Learn no mix.")] = None,
     layer_norm: Annotated[
         Literal["none", "sentence", "batch"] | None,
-        typer.Option(help="Of each layer before its mix."),
+        typer.Option(help="Layer normalization before each mix."),
     ] = None,
     mix_l2: Annotated[float | None, typer.Option(help="The paper's lambda.", min=0)] = None,
-    elmo_dropout: Annotated[float | None, typer.Option(help="Of each mix.", min=0)] = None,
+    elmo_dropout: Annotated[float | None, typer.Option(help="Dropout of each mix.", min=0)] = None,
     train_bilm: Annotated[
         bool | None, typer.Option("--train-bilm", help="Train the biLM too.")
     ] = None,
@@ -88,7 +89,7 @@ def train(
             help="Processor time after which training ends, resumed parts included.", min=0
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all chance.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     cache_bytes: Annotated[
         int, typer.Option(help="Bound of the biLM's layers in memory.", min=0)
     ] = DEFAULT_BYTES,
@@ -143,7 +144,7 @@ def train(
     typer.echo(json.dumps(inputs.model.config.scores))
 
 
-# What a training may be given anew when it goes on.
+# Options that may change when a run is resumed.
 FREE_OPTIONS = ("output", "max_minutes", "cache_bytes", "resume", "tensorboard")
 MIX_OPTIONS = ("mix_layers", "fixed_mix", "layer_norm", "mix_l2", "elmo_dropout", "train_bilm")
 
@@ -152,7 +153,7 @@ def _check_options(options: dict[str, Any]) -> None:
     """Refuse options that would do nothing."""
     useless = [name for name in MIX_OPTIONS if options[name] is not None]
     if options["elmo"] == "none" and useless:
-        raise ValueError(f"Expected no {name_option(useless[0])} where --elmo is none.")
+        raise ValueError(f"Expected no {name_option(useless[0])} together with --elmo none.")
     if options["max_vectors"] is not None and options["vectors"] is None:
         raise ValueError("Expected --vectors where --max-vectors is given.")
 

@@ -102,8 +102,8 @@ class ElmoTaskConfig(PreTrainedConfig):
                 )
         if self.input_size == 0:
             raise ValueError(
-                "Expected words to come in by ELMo, by static vectors or by characters; there is "
-                "none of them at the input. Give static vectors (--vectors), or read ELMo there."
+                "Expected words to come in by ELMo, by static vectors or by characters; the input "
+                "has no such source. Give static vectors (--vectors), or read ELMo there."
             )
         if self.char_size and not self.bilm.char_embedding_size:
             raise ValueError(

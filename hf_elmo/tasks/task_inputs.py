@@ -20,7 +20,7 @@ from .static_vectors import write_static_words
 SENTENCES_PER_FILL = 1000  # their layers are in memory in addition to the cache
 
 Compute: TypeAlias = Callable[[list[Sequence[str]]], Iterator[Tensor]]
-# Returns the layers of sentences, and calls the function for those that it does not have.
+# Returns the layers of sentences, and calls the function for the missing ones.
 FetchLayers: TypeAlias = Callable[[Sequence[Sequence[str]], Compute], Iterator[Tensor]]
 
 
@@ -61,7 +61,7 @@ class WordInputs:
             sentences: Words of each.
 
         Returns:
-            The arguments of `ElmoTaskModel.forward`, those that the model reads.
+            The arguments of `ElmoTaskModel.forward` that the model reads.
         """
         config = self.model.config
         lengths = [len(words) for words in sentences]

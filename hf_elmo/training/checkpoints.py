@@ -87,7 +87,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
 
         Args:
             resume_from_checkpoint: Continue from this checkpoint; True = from the last complete
-                one, or from the start if there is none.
+                one, or from the start without a checkpoint.
         """
         if resume_from_checkpoint is True:
             with self.args.main_process_first():

@@ -89,8 +89,8 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
         for name, value in json.loads(text).items():
             if before.get(name) != value:
                 raise ValueError(
-                    f"Expected {_show(name, before.get(name))}, with which the training in "
-                    f"{folder} was begun, got {_show(name, value)}. Give the same options to go "
-                    "on, or another --output."
+                    f"Expected {_show(name, before.get(name))}, as when the run in {folder} "
+                    f"started, got {_show(name, value)}. Give the same options to resume it, or "
+                    "another --output."
                 )
     write_file(path, text)

@@ -102,7 +102,7 @@ def _split_row(line: str) -> list[str]:
 
 
 def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
-    """Refuse columns of which the first one counts the words, as in CoNLL-U."""
+    """Refuse columns that begin with word numbers, as in CoNLL-U."""
     for first in (0, 1):
         numbers = [[str(first + row) for row in range(len(one.words))] for one in sentences]
         if any(len(row) > 1 for row in numbers) and [one.words for one in sentences] == numbers:
@@ -210,7 +210,7 @@ def _split_columns(path: Path, number: int, line: str, names: Sequence[str]) -> 
 
 
 def _parse_tree(line: str) -> list[LabelledSentence] | None:
-    """List a tree's nodes, the root first; None if it is none."""
+    """List a tree's nodes, the root first; None if the line is not a tree."""
     nodes: list[LabelledSentence] = []
     open_nodes: list[LabelledSentence] = []
     is_label = False

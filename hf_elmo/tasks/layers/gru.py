@@ -42,7 +42,7 @@ def run_gru(
 
 
 class _GruLoop(torch.autograd.Function):
-    """From `W x + a`, `(tokens, directions, batch, 3 * hidden_size)`, `U` turned, and `b_n`."""
+    """Loop over `W x + a (tokens, directions, batch, 3 * hidden_size)` with `U^T` and `b_n`."""
 
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)

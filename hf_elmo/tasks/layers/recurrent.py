@@ -14,7 +14,7 @@ FULL = 0.6
 
 
 def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
-    """Run over the words of each sentence, as if it stood alone.
+    """Run over the words of each sentence, independently of the others.
 
     Args:
         layers: With `batch_first=True`.

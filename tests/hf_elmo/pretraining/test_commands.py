@@ -82,9 +82,9 @@ def test_pretrain_goes_on_from_a_checkpoint(folder: Path) -> None:
 def test_pretrain_goes_on_with_its_own_options_alone(folder: Path, trained: Path) -> None:
     arguments = [*pretrain_arguments(folder, "model"), "--resume"]
     message = " ".join(fail(*arguments, "--batch-size", 8).split())
-    assert "Expected --batch-size 4, with which the training in" in message
+    assert "Expected --batch-size 4, as when the run in" in message
     message = " ".join(fail(*arguments, "--batch-size", 4, "--ema", 0.9).split())
-    assert "Expected no --ema, with which" in message
+    assert "Expected no --ema, as when" in message
     run(*arguments, "--batch-size", 4, "--max-steps", 6)  # longer it may be
 
 

@@ -100,8 +100,8 @@ def refuse_to_train(data: Path, output: Path, folder: Path, *options: str) -> st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--learning-rate", "0.5"], "Expected no --learning-rate, with which the training in"),
-        (["--elmo", "output"], "got --elmo output. Give the same options to go on, or another"),
+        (["--learning-rate", "0.5"], "Expected no --learning-rate, as when the run in"),
+        (["--elmo", "output"], "got --elmo output. Give the same options to resume it, or another"),
         (["--seed", "2"], "Expected --seed 1"),
     ],
 )
@@ -117,9 +117,12 @@ def test_a_training_goes_on_with_its_own_options_alone(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--elmo", "none", "--mix-layers", "top"], "Expected no --mix-layers where --elmo is"),
-        (["--elmo", "none", "--train-bilm"], "Expected no --train-bilm where --elmo is none."),
-        (["--elmo", "none", "--mix-l2", "0"], "Expected no --mix-l2 where --elmo is none."),
+        (
+            ["--elmo", "none", "--mix-layers", "top"],
+            "Expected no --mix-layers together with --elmo",
+        ),
+        (["--elmo", "none", "--train-bilm"], "Expected no --train-bilm together with --elmo none."),
+        (["--elmo", "none", "--mix-l2", "0"], "Expected no --mix-l2 together with --elmo none."),
         (["--max-vectors", "3"], "Expected --vectors where --max-vectors is given."),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a training was begun with."""
+"""Options of a run are held on resume."""
 
 import shutil
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_settings_are_held_to_from_the_first_checkpoint_on(tmp_path: Path) -> No
     hold_to_settings(tmp_path, {"seed": 2, "vectors": None})
     make_checkpoint(tmp_path, 1)
     hold_to_settings(tmp_path, {"seed": 2, "vectors": None})
-    with pytest.raises(ValueError, match="Expected --seed 2, with which the training in"):
+    with pytest.raises(ValueError, match="Expected --seed 2, as when the run in"):
         hold_to_settings(tmp_path, {"seed": 1, "vectors": None})
     with pytest.raises(ValueError, match=r"Expected no --vectors, .* got --vectors a.txt"):
         hold_to_settings(tmp_path, {"seed": 2, "vectors": tmp_path / "a.txt"})
