@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -135,10 +135,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
             config, _ = config_class.from_pretrained(name, return_unused_kwargs=True, **options)
         check_tokenizer(name, getattr(config, "bilm", config), **hub)
         files = _find_weights(name, **hub)
-        for file in files if getattr(config, "quantization_config", None) is None else []:
-            _check_dtypes(file)
         with torch.device("meta"):
-            wanted = sum(weight.numel() for weight in cls(config).parameters())
+            weights = dict(cls(config).named_parameters())
+        for file in files if getattr(config, "quantization_config", None) is None else []:
+            _check_dtypes(file, {key.removeprefix("elmo.") for key in weights})
+        wanted = sum(weight.numel() for weight in weights.values())
         if files and wanted > sum(file.stat().st_size for file in files) + MAX_SURPLUS:
             raise ValueError(
                 f"Expected weights of {wanted:,} values in {name!r}, as its config.json says; its "
@@ -340,8 +341,8 @@ def _find_weights(name: str, **hub: Any) -> list[Path]:
     return [] if path is None else [Path(path)]
 
 
-def _check_dtypes(file: Path) -> None:
-    """Refuse weights that are no floating-point numbers, which PyTorch would cast."""
+def _check_dtypes(file: Path, known: Collection[str]) -> None:
+    """Refuse weights of the model that are not floating-point, which PyTorch would cast."""
     if file.suffix == ".bin":
         stored = torch.load(file, map_location="meta", weights_only=True)
         dtypes = {name: str(weight.dtype) for name, weight in stored.items()}
@@ -349,7 +350,7 @@ def _check_dtypes(file: Path) -> None:
         with safe_open(file, framework="pt") as tensors:
             dtypes = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
     for name, dtype in dtypes.items():
-        if dtype not in FLOATING:
+        if dtype not in FLOATING and name.removeprefix("elmo.") in known:
             raise ValueError(f"Expected floating-point weights in {file}, got {dtype} in {name}.")
 
 

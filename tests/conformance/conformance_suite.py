@@ -80,3 +80,6 @@ class ElmoModelTest(ModelTesterMixin, unittest.TestCase):
         if return_labels and model_class is ElmoForPreTraining:
             inputs["labels"] = torch.zeros(inputs["input_ids"].shape[:2], dtype=torch.long)
         return inputs
+
+    @unittest.skip("reentrant checkpointing is refused: it would drop the gradient of the state")
+    def test_training_gradient_checkpointing_use_reentrant_true(self) -> None: ...
