@@ -33,6 +33,7 @@ class ElmoBilm:
     dtype: torch.dtype
     training: bool
     quantization: Literal["int8", "int7"] | None = None  # of the LSTMs' products
+    backend: Literal["auto", "torch", "onnx"] = "auto"  # for calls that do not choose one
 
     @property
     def base_model(self) -> Any:

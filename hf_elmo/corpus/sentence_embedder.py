@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.inference.backend import Backend, Quantization
+from hf_elmo.inference.backend import Backend, Quantization, is_onnx_default
 from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
@@ -169,6 +169,8 @@ def load_model(
     uses_onnx = _uses_onnx(dtype, quantization, backend, place)
     try:
         tokenizer = ElmoTokenizer.from_pretrained(resolve_name(name))
+        if uses_onnx and quantization is None and backend == "auto":
+            uses_onnx = is_onnx_default(resolve_name(name))
         if uses_onnx:
             from hf_elmo.onnx import OrtElmoModel
 
@@ -182,6 +184,7 @@ def load_model(
             f"Could not load {name!r}, which may be a folder, a name on the Hugging Face Hub or "
             f"{BUNDLED_NAME!r}: {error}"
         ) from error
+    model.backend = backend
     return model.to(place), tokenizer
 
 

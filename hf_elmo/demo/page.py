@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_elmo.bundled import resolve_name
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.loading import check_name
@@ -89,9 +90,16 @@ def _load(
     """Load a model, with its softmax if it has one."""
     name = resolve_name(name)
     check_name(name)
-    if AutoConfig.from_pretrained(name).vocab_size and load_vocabulary(name) is not None:
+    config = AutoConfig.from_pretrained(name)
+    if not isinstance(config, ElmoConfig):
+        raise ValueError(f"Expected a biLM for the demo, got a model of type {config.model_type}.")
+    if config.vocab_size and load_vocabulary(name) is not None:
         return load_language_model(name)
-    return ElmoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name), None
+    return (
+        ElmoModel.from_pretrained(name, dtype=torch.float32).eval(),
+        AutoTokenizer.from_pretrained(name),
+        None,
+    )
 
 
 def copy_runtime(package: Path, folder: Path) -> None:

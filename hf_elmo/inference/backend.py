@@ -1,12 +1,16 @@
 """The choice between PyTorch and ONNX Runtime for the inference of a biLM."""
 
+import os
 import threading
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import torch
 
 from hf_elmo.bilm import ElmoBilm
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import find_problem
@@ -23,6 +27,16 @@ Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
 
 _LOCK = threading.Lock()  # threads that share a model make its sessions once
+
+
+def _renew_lock() -> None:
+    """Make a new lock: a thread of the parent process may have held the old one."""
+    global _LOCK  # noqa: PLW0603 (the lock of this process)
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def choose_backend(
@@ -51,9 +65,10 @@ def choose_backend(
         raise ValueError(f"Expected backend auto, torch or onnx, got {backend!r}.")
     if not isinstance(model, ElmoModel):
         return model
+    backend = model.backend if backend == "auto" else backend
     problem = find_problem(model, quantization)
     if quantization is None and (
-        backend == "torch" or (backend == "auto" and (problem or _is_faster_in_torch(model)))
+        backend == "torch" or (backend == "auto" and (problem or _is_faster_in_torch(model.config)))
     ):
         return model
     if backend == "torch":
@@ -71,7 +86,14 @@ def choose_backend(
         return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))
 
 
-def _is_faster_in_torch(model: ElmoModel) -> bool:
+def is_onnx_default(name: str) -> bool:
+    """Return whether `"auto"` computes a model by ONNX Runtime in float32, before it is loaded."""
+    if find_spec("onnxruntime") is None or Path(name, "adapter_config.json").exists():
+        return False
+    return not _is_faster_in_torch(ElmoConfig.from_pretrained(name))
+
+
+def _is_faster_in_torch(config: ElmoConfig) -> bool:
     """Return whether products take most of the time, and oneDNN computes them."""
-    step = 4 * model.config.cell_size * model.config.projection_size
+    step = 4 * config.cell_size * config.projection_size
     return step >= LARGE_STEP and can_pack(torch.float32, "cpu")

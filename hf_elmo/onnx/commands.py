@@ -1,9 +1,11 @@
 """The command `python -m hf_elmo export`."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from huggingface_hub import ModelCard
 from transformers import (
@@ -17,11 +19,13 @@ from transformers.utils import logging
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file
 from hf_elmo.loading import ElmoPreTrainedModel, check_name
 from hf_elmo.model_card import CARD_FILE
 
 MODEL_FILE = "model.onnx"
+STATIC_WORDS = "static_words.txt"  # of a task model: the words of its static vectors
 CONFIG_FILES = ("config.json", "tokenizer_config.json")
 LOADERS = {
     "ElmoForTokenClassification": AutoModelForTokenClassification,
@@ -37,7 +41,7 @@ def export(
     int8: Annotated[
         bool, typer.Option("--int8", help="Store the LSTMs' weights in 8 bits.")
     ] = False,
-    opset: Annotated[int, typer.Option(help="Version of the ONNX operators.", min=18)] = 18,
+    opset: Annotated[int, typer.Option(help="Version of the ONNX operators.", min=18, max=23)] = 18,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
     """Write a model as an ONNX file, to be run without PyTorch.
@@ -49,8 +53,10 @@ def export(
     The folder gets model.onnx, config.json and tokenizer_config.json. A biLM, ElmoForNer and the
     heads for token and sequence classification can be exported. Inputs, int64: input_ids (batch,
     tokens, characters), attention_mask (batch, tokens) and, if the model has a word lexicon,
-    word_input_ids (batch, tokens). Outputs, float32: hidden_states (layers + 1, batch, tokens,
-    width) and elmo (batch, tokens, width), or the logits of the head.
+    word_input_ids (batch, tokens); ElmoForNer with static vectors reads static_ids (batch,
+    tokens). Outputs, float32: hidden_states (layers + 1, batch, tokens,
+    width) and elmo (batch, tokens, width), or the logits of the head; ElmoForNer adds the
+    transitions of its CRF.
 
     The graph is compared with PyTorch before the file gets its name.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
@@ -59,10 +65,10 @@ def export(
     name = resolve_name(model)
     check_name(name)
     logging.disable_progress_bar()
-    output.mkdir(parents=True, exist_ok=True)
-    for file in (MODEL_FILE, *CONFIG_FILES):
-        check_output_file(output / file, overwrite=overwrite)
     loaded, tokenizer = _load(name), AutoTokenizer.from_pretrained(name)
+    output.mkdir(parents=True, exist_ok=True)
+    for file in (MODEL_FILE, *CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS):
+        check_output_file(output / file, overwrite=overwrite)
     settings = json.dumps(tokenizer.init_kwargs, default=str)
     metadata = {"tokenizer": settings, "licence": _read_licence(Path(name))}
     path = output / MODEL_FILE
@@ -76,14 +82,23 @@ def export(
     )
     loaded.config.save_pretrained(output)
     tokenizer.save_pretrained(output)
+    if Path(name, STATIC_WORDS).is_file():
+        shutil.copyfile(Path(name, STATIC_WORDS), output / STATIC_WORDS)
     typer.echo(f"Wrote {path}, {path.stat().st_size:,} bytes.", err=True)
 
 
 def _load(name: str) -> ElmoPreTrainedModel:
     """Load a model with the head that its configuration names, if it can be exported."""
-    architectures = AutoConfig.from_pretrained(name).architectures or [""]
-    loader = LOADERS.get(architectures[0], AutoModel)
-    loaded: ElmoPreTrainedModel = loader.from_pretrained(name)  # in evaluation mode
+    config = AutoConfig.from_pretrained(name)
+    architecture = (config.architectures or [""])[0]
+    if architecture not in LOADERS and not isinstance(config, ElmoConfig):
+        raise ValueError(
+            f"Expected an ELMo biLM or {', '.join(LOADERS)} to export, got "
+            f"{architecture or config.model_type}."
+        )
+    loader = LOADERS.get(architecture, AutoModel)
+    # In evaluation mode.
+    loaded: ElmoPreTrainedModel = loader.from_pretrained(name, dtype=torch.float32)
     return loaded
 
 

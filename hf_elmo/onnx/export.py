@@ -21,6 +21,7 @@ from .graph import OPSET, Array, Graph, Quantization, declare, encode_words, run
 from .heads import HEADS, Layers, Output, declare_outputs, mix_layers
 from .support import find_problem
 
+MAX_OPSET = 23  # ONNX Runtime 1.22, the oldest that is tested, runs it
 TOLERANCE = 1e-3  # of the check against PyTorch in float32: layers of the original size reach 1e-4
 MIN_COSINE = 0.99  # of the check in 8 bits
 MAX_BYTES = 2**31 - 2**20  # of a file of protocol buffers; larger weights go into a second file
@@ -98,8 +99,8 @@ def _check_exportable(model: ElmoPreTrainedModel, opset: int) -> None:
     if problem or model.training:
         problem = problem or "one in training mode"
         raise ValueError(f"Expected a model that can be exported, got {problem}.")
-    if opset < OPSET:
-        raise ValueError(f"Expected an opset of at least {OPSET}, got {opset}.")
+    if not OPSET <= opset <= MAX_OPSET:
+        raise ValueError(f"Expected an opset from {OPSET} to {MAX_OPSET}, got {opset}.")
 
 
 def _make_model(model: Any, quantization: Quantization, opset: int) -> ModelProto:
@@ -111,7 +112,8 @@ def _make_model(model: Any, quantization: Quantization, opset: int) -> ModelProt
     inputs = [
         declare(name, TensorProto.INT64, *shape) for name, shape in _list_inputs(model).items()
     ]
-    bilm = _run_bilm(graph, config, model.base_model)
+    reads_characters = "input_ids" in _list_inputs(model)
+    bilm = _run_bilm(graph, config, model.base_model, reads_characters=reads_characters)
     if head is not None:
         outputs = head(graph, model.config, bilm)
     else:
@@ -141,10 +143,10 @@ def _list_inputs(model: Any) -> dict[str, tuple[int | str, ...]]:
     return inputs
 
 
-def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any) -> Layers:
+def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any, *, reads_characters: bool) -> Layers:
     """Run a whole biLM, or only find the words if the model has no biLM."""
     ids, axis = "", graph.constant([2], np.int64)
-    if config.char_embedding_size:
+    if reads_characters:
         flat = graph.constant([-1, config.max_characters_per_token], np.int64)
         ids = graph.add("Reshape", "input_ids", flat)
     is_word = graph.add("Cast", "attention_mask", to=TensorProto.BOOL)

@@ -68,6 +68,8 @@ class Graph:
 
     def add(self, operator: str, *inputs: str, num_outputs: int = 1, **attributes: Any) -> Any:
         """Add a node; return the name of its output, or a list of names of several outputs."""
+        if operator == "Reshape":
+            attributes["allowzero"] = 1  # a batch may have no words
         outputs = [f"{operator}_{next(self.numbers)}" for _ in range(num_outputs)]
         self.nodes.append(helper.make_node(operator, list(inputs), outputs, **attributes))
         return outputs if num_outputs > 1 else outputs[0]

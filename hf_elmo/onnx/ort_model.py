@@ -1,11 +1,11 @@
 """The biLM run by ONNX Runtime, on a CPU, for inference."""
 
+import copy
 import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
@@ -102,7 +102,7 @@ class OrtElmoModel(ElmoBilm):
         self.quantization: Quantization = quantization
         self.word_cache = WordCache()
         self._read_weights = read_weights
-        self._lock = threading.Lock()
+        self._process, self._lock = os.getpid(), threading.Lock()
         self._sessions: Sessions | None = None
 
     @classmethod
@@ -123,7 +123,7 @@ class OrtElmoModel(ElmoBilm):
             name: Folder, or name on the Hugging Face Hub.
             quantization: As for the class.
             revision: Branch, tag or commit on the Hub.
-            **options: As of `ElmoModel.from_pretrained`.
+            **options: As of `ElmoModel.from_pretrained`; `dtype` is always float32.
 
         Raises:
             ValueError: As `ElmoModel.from_pretrained`.
@@ -133,7 +133,8 @@ class OrtElmoModel(ElmoBilm):
             found = None if options else _find_weights(Path(name))
         if found is not None:
             return cls(*found, quantization=quantization)
-        model = ElmoModel.from_pretrained(name, revision=revision, dtype=torch.float32, **options)
+        options["dtype"] = torch.float32
+        model = ElmoModel.from_pretrained(name, revision=revision, **options)
         return cls.from_model(model, quantization=quantization)
 
     @classmethod
@@ -153,7 +154,7 @@ class OrtElmoModel(ElmoBilm):
                 f"{', '.join(sorted(found.keys() ^ expected.keys())) or 'misshapen ones'}. Merge "
                 "its adapters first, or use PyTorch."
             )
-        return cls(model.config, partial(dict, weights), quantization=quantization)
+        return cls(copy.deepcopy(model.config), ModelWeights(weights), quantization=quantization)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the weights by the names that they have in `ElmoModel`."""
@@ -183,8 +184,9 @@ class OrtElmoModel(ElmoBilm):
         sessions = self._sessions
         if sessions is not None and sessions.is_for(process, threads):
             return sessions
-        if sessions is not None and sessions.process != process:
-            self._lock = threading.Lock()  # a thread of the parent may have held it
+        if self._process != process:
+            # A thread of the parent may have held the lock.
+            self._process, self._lock = process, threading.Lock()
         with self._lock:
             sessions = self._sessions
             if sessions is None or not sessions.is_for(process, threads):
@@ -309,6 +311,37 @@ def _describe_weights(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
     """Return the name and shape of each weight of a biLM."""
     with torch.device("meta"):
         return {name: tuple(w.shape) for name, w in ElmoModel(config).state_dict().items()}
+
+
+class ModelWeights:
+    """The weights of a model in memory, which must not change.
+
+    Args:
+        weights: The weights by their names.
+    """
+
+    def __init__(self, weights: dict[str, Tensor]) -> None:
+        self.weights = weights
+        self.versions: list[int] | None = self._read_versions()
+
+    def _read_versions(self) -> list[int]:
+        return [weight._version for weight in self.weights.values() if not weight.is_inference()]
+
+    def __call__(self) -> dict[str, Tensor]:
+        """Return the weights.
+
+        Raises:
+            ValueError: If they have changed.
+        """
+        if self.versions is not None and self._read_versions() != self.versions:
+            raise ValueError(
+                "Expected the weights as they were when this model was made; they have changed. "
+                "Make a new one with OrtElmoModel.from_model."
+            )
+        return dict(self.weights)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"weights": self.weights, "versions": None}  # a copy's weights are its own
 
 
 class WeightsFile:

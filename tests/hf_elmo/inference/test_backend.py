@@ -1,6 +1,7 @@
 """The engine is ONNX Runtime where that is right, and PyTorch elsewhere."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
 from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.bilm import ElmoBilm
+from hf_elmo.corpus import SentenceEmbedder
 from hf_elmo.inference import backend
 from hf_elmo.inference.backend import choose_backend
 from hf_elmo.inference.embedding import embed_layers
@@ -121,3 +124,16 @@ def test_windows_are_exact_with_both_engines(
         sentences, tiny_model, tokenizer, backend="onnx", max_batch_tokens=max_batch_tokens
     )
     assert_close(list(actual), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("chosen", "kind"), [("torch", ElmoModel), ("auto", OrtElmoModel)])
+def test_embed_computes_by_the_engine_that_was_asked_for(
+    chosen: backend.Backend, kind: type, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+    run_bilm = ElmoBilm.run_bilm
+    monkeypatch.setattr(
+        ElmoBilm, "run_bilm", lambda self, *args: ran.append(type(self)) or run_bilm(self, *args)
+    )
+    SentenceEmbedder(model=str(tiny_folder), backend=chosen, device="cpu").embed([["A", "bank"]])
+    assert set(ran) == {kind}

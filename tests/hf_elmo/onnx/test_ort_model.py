@@ -166,3 +166,13 @@ def test_an_unknown_quantization_is_refused(tiny_model: ElmoModel) -> None:
 def test_models_on_other_devices_are_refused(tiny_model: ElmoModel) -> None:
     with pytest.raises(ValueError, match="Expected an unmodified ElmoModel on the CPU"):
         OrtElmoModel.from_model(tiny_model.to("meta"))
+
+
+def test_weights_that_change_before_the_sessions_are_made_are_refused(
+    tiny_model: ElmoModel,
+) -> None:
+    made = OrtElmoModel.from_model(tiny_model)
+    with torch.no_grad():
+        tiny_model.forward_lstm.layers[0].bias.add_(1)
+    with pytest.raises(ValueError, match="they have changed"):
+        made.run_bilm(torch.zeros(1, tiny_model.config.projection_size), [1])
