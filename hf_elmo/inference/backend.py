@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import torch
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
 from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import find_problem
@@ -90,7 +90,9 @@ def is_onnx_default(name: str) -> bool:
     """Return whether `"auto"` computes a model by ONNX Runtime in float32, before it is loaded."""
     if find_spec("onnxruntime") is None or Path(name, "adapter_config.json").exists():
         return False
-    return not _is_faster_in_torch(ElmoConfig.from_pretrained(name))
+    with refuse_damage(name):
+        config = ElmoConfig.from_pretrained(name)
+    return not _is_faster_in_torch(config)
 
 
 def _is_faster_in_torch(config: ElmoConfig) -> bool:
