@@ -17,6 +17,14 @@ from typer.testing import CliRunner
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 from hf_elmo.inference.backend import Backend
+from hf_elmo.loading import HAS_OLD_CHECKPOINTING
+
+# Transformers' own words for labels that are a number.
+NO_LABELS = (
+    "'id2label' expected a dict, got int"
+    if HAS_OLD_CHECKPOINTING
+    else "'int' object has no attribute 'items'"
+)
 
 DEEP = "[" * 100_000
 Edit = Callable[[Path], Any]
@@ -112,7 +120,7 @@ DAMAGED: dict[str, tuple[Edit, str]] = {
     "config: deep": (write("config.json", DEEP), "maximum recursion depth exceeded"),
     "bert": (configure(model_type="bert"), "Expected model_type 'elmo', got 'bert'"),
     "dtype": (configure(dtype="float8"), "Expected the files of an ELMo model in "),
-    "labels": (configure(id2label=3), "int"),
+    "labels": (configure(id2label=3), NO_LABELS),
     "number of labels": (configure(num_labels=10**12), "Expected num_labels from 0 to "),
     "quantization": (configure(quantization_config=1), "Expected the files of an ELMo model in "),
     "NaN in forget_bias": (configure(forget_bias=torch.nan), "Expected forget_bias from "),
