@@ -1,7 +1,7 @@
 """Embed many sentences: batches by length, with limited memory."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -186,13 +186,15 @@ def embed_pieces(
     bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
-    bilm = choose_backend(bilm, backend, quantization)
+    dtype = bilm.dtype if dtype is None else dtype
+    num_sentences = len(sentences) if isinstance(sentences, Sized) else None
+    bilm = choose_backend(bilm, backend, quantization, num_sentences)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
     select = partial(
         _select,
         wanted="all" if mixes_late else layers,
         model=bilm,
-        dtype=bilm.dtype if dtype is None else dtype,
+        dtype=dtype,
     )
     place = bilm.device if device is None else torch.device(device)
     runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place)
