@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from convert.formats import bilm_options, torch_weights
-from convert.formats.stored_tensors import PLAIN, gather_tensors, list_numbered
-from convert.formats.torch_state_dict import read_state_dict
+from convert.formats import bilm_options, torch_tensor_names
+from convert.formats.tensor_rearrangement import PLAIN, gather_tensors, list_numbered
+from convert.formats.torch_files import read_state_dict
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -35,7 +35,7 @@ CONFIG, OPTIONS = "config.json", "options.json"
 # Archives of published models lack these options; for them our guess is right.
 PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
-NAMES = torch_weights.TensorNames(
+NAMES = torch_tensor_names.TensorNames(
     characters="_token_embedder._char_embedding_weights",
     character_arrangement=PLAIN,  # includes the padding row
     convolution="_token_embedder.char_conv_{}",
@@ -86,11 +86,11 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         files.append(options_path)
         options = bilm_options.read_options(options_path)
     else:
-        options = torch_weights.guess_options(tensors, NAMES, path)
+        options = torch_tensor_names.guess_options(tensors, NAMES, path)
         if PUBLISHED_OPTIONS.fullmatch(str(embedder["options_file"])) is None:
             bilm_options.warn_of_guess(path)
-    config = torch_weights.make_config(options, tensors, NAMES)
-    expected = torch_weights.list_stored_tensors(config, NAMES)
+    config = torch_tensor_names.make_config(options, tensors, NAMES)
+    expected = torch_tensor_names.list_stored_tensors(config, NAMES)
     checkpoint = Checkpoint(
         config=config,
         tensors=gather_tensors(expected, tensors, path.name),
@@ -202,10 +202,10 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     text = json.dumps(bilm_options.make_options(config), indent=2) + "\n"
     path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
     weights: dict[str, torch.Tensor] = {}
-    for stored in torch_weights.list_stored_tensors(config, NAMES):
+    for stored in torch_tensor_names.list_stored_tensors(config, NAMES):
         name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()
         if (
-            stored.arrangement is torch_weights.GATES and array.ndim == 1
+            stored.arrangement is torch_tensor_names.GATES and array.ndim == 1
         ):  # AllenNLP stores the forget bias
             array = array.copy()
             array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # in the bias

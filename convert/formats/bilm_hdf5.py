@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.stored_tensors import StoredTensor
+from convert.formats.tensor_rearrangement import StoredTensor
 from convert.layout import (
     Checkpoint,
     ConversionError,

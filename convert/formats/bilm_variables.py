@@ -8,7 +8,7 @@ from typing import Any
 
 from convert.formats.bilm_options import make_config
 from convert.formats.bilm_vocabulary import read_vocabulary
-from convert.formats.stored_tensors import (
+from convert.formats.tensor_rearrangement import (
     PLAIN,
     TABLE,
     Arrangement,

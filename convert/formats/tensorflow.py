@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.stored_tensors import list_numbered
 from convert.formats.tensor_bundle import read_variables
+from convert.formats.tensor_rearrangement import list_numbered
 from convert.layout import Checkpoint, ConversionError, Format, LazyTensor, Mix, Sources, add_mixes
 
 INDEX = ".index"

@@ -16,7 +16,7 @@ from convert.formats.bilm_variables import (
     list_stored_tensors,
     standard_name,
 )
-from convert.formats.stored_tensors import Arrangement
+from convert.formats.tensor_rearrangement import Arrangement
 from convert.layout import LazyTensor
 
 STANDARD = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/{}"

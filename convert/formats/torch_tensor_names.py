@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from convert.formats import bilm_options
-from convert.formats.stored_tensors import (
+from convert.formats.tensor_rearrangement import (
     PLAIN,
     TABLE,
     Arrangement,

@@ -10,7 +10,7 @@ from old_checkpoints import allennlp_weights
 
 from convert import ConversionError
 from convert.formats.allennlp import NAMES
-from convert.formats.torch_weights import (
+from convert.formats.torch_tensor_names import (
     GATES,
     NEGATED,
     guess_options,

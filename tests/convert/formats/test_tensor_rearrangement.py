@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from convert import ConversionError
-from convert.formats.stored_tensors import (
+from convert.formats.tensor_rearrangement import (
     PLAIN,
     TABLE,
     Arrangement,
