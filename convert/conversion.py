@@ -29,14 +29,7 @@ from convert.layout import (
 )
 from convert.publish import check_name, push_folder
 from convert.source import find_checkpoint
-from convert.target import (
-    check_space,
-    check_target,
-    make_new,
-    make_work_folder,
-    move_into_place,
-    remove_journal,
-)
+from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
@@ -135,8 +128,8 @@ def convert_checkpoint(
         check_name(push)
     _check_request(Path(source), target, dtype)
     _check_verification(verify, sentences)
-    check_target(target, force=force)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
+        check_target(target, force=force)
         fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
         with _open_checked(fetched, Path(folder)) as (reader, checkpoint):
             conversion = _describe(reader, checkpoint, fetched, target, dtype)
@@ -145,7 +138,7 @@ def convert_checkpoint(
             if dry_run:
                 return conversion
             settings = _make_settings(conversion, fetched, dtype, weights_license)
-            new, count = make_new(Path(folder), target), conversion.num_parameters
+            new, count = Path(folder) / NEW / target.name, conversion.num_parameters
             with tqdm(total=count, unit_scale=True, disable=not progress) as bar:
                 writer.write(_check_while_reading(checkpoint, bar), new, settings)
         if verify is not None:
@@ -153,7 +146,6 @@ def convert_checkpoint(
             difference = verify_model(new, Path(verify), text, dtype=dtype)
             conversion = replace(conversion, difference=difference)
         move_into_place(new, target, force=force)
-    remove_journal(target)
     return conversion if push is None else replace(conversion, url=push_folder(target, push))
 
 
