@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 
@@ -23,8 +22,8 @@ from convert.layout import (
     FloatArray,
     Format,
     LazyTensor,
-    Provenance,
     Sources,
+    Writer,
     WriteSettings,
 )
 from convert.publish import check_name, push_folder
@@ -122,7 +121,7 @@ def convert_checkpoint(
     named |= {"softmax": softmax, "token_embeddings": token_embeddings}
     names = {name: str(value) for name, value in named.items() if value is not None}
     target, writer = Path(target), find_writer(to)
-    if (verify is not None or push is not None) and writer is not hf_folder.FORMAT:
+    if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
         raise ConversionError("Expected --to huggingface with --verify or --push.")
     if push is not None:
         check_name(push)
@@ -199,23 +198,21 @@ def _make_settings(
         files.append((path.name, checksum))
     if weights_license is None and fetched.published is not None:
         weights_license = fetched.published.hub_license
-    provenance = Provenance(fetched.name, conversion.format, tuple(files), version("spacy-elmo"))
-    return WriteSettings(dtype, weights_license, provenance)
+    return WriteSettings(dtype, weights_license, fetched.name, conversion.format, tuple(files))
 
 
 def find_reader(path: Path) -> Format | None:
     """Find the format of a checkpoint; None = unknown."""
-    readers = (candidate for candidate in FORMATS if candidate.is_readable)
-    return next((reader for reader in readers if reader.recognises(path)), None)
+    return next((reader for reader in FORMATS if reader.recognises(path)), None)
 
 
-def find_writer(name: str) -> Format:
+def find_writer(name: str) -> Writer:
     """Find a writable format by its name.
 
     Raises:
         ConversionError: If no writable format has this name.
     """
-    writers = {candidate.name: candidate for candidate in FORMATS if candidate.is_writable}
+    writers = {known.name: known.writer for known in FORMATS if known.writer is not None}
     if name not in writers:
         raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
     return writers[name]

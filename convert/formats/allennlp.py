@@ -23,6 +23,7 @@ from convert.layout import (
     LazyTensor,
     Mix,
     Sources,
+    Writer,
     WriteSettings,
     add_mixes,
     configured_mix,
@@ -61,11 +62,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open the biLM of a task model, with the learned scalar mixes.
-
-    Raises:
-        ConversionError: If a file is missing or broken, or the model has no ELMo.
-    """
+    """Open the biLM of a task model, with the learned scalar mixes."""
     path = sources.checkpoint
     if path.is_dir():
         path = next(path / name for name in WEIGHTS if (path / name).is_file())
@@ -165,11 +162,7 @@ def _read_mixes(
 
 
 def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that AllenNLP's `Elmo` supports this biLM.
-
-    Raises:
-        ConversionError: If it does not; the message lists all reasons.
-    """
+    """Check that AllenNLP's `Elmo` supports this biLM; the error lists all reasons."""
     if target.suffix != SUFFIXES[0]:
         raise ConversionError(f"{target.name}: expected a file name that ends in {SUFFIXES[0]}.")
     if dtype != "float32":
@@ -232,6 +225,5 @@ FORMAT = Format(
     recognises=recognises,
     companions=("options",),
     open=open_checkpoint,
-    write=write_checkpoint,
-    check=check,
+    writer=Writer(check, write_checkpoint),
 )

@@ -19,6 +19,7 @@ from convert.layout import (
     Format,
     LazyTensor,
     Sources,
+    Writer,
     WriteSettings,
 )
 from hf_elmo.language_model.vocabulary import write_words
@@ -140,11 +141,7 @@ def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM in bilm-tf's HDF5 format.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a biLM in bilm-tf's HDF5 format."""
     weights = sources.checkpoint
     options_path = sources.options or _find(weights, "options.json")
     if options_path is None:
@@ -220,11 +217,7 @@ def _add_softmax(
 
 
 def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that bilm-tf's format supports a biLM and the target.
-
-    Raises:
-        ConversionError: If it does not.
-    """
+    """Check that bilm-tf's format supports a biLM and the target."""
     if target.suffix.lower() not in SUFFIXES or target.is_dir():
         raise ConversionError(f"{target}: expected a file name that ends in .hdf5.")
     if dtype != "float32":
@@ -280,6 +273,5 @@ FORMAT = Format(
     recognises=recognises,
     companions=("options", "vocabulary", "softmax", "token_embeddings"),
     open=open_checkpoint,
-    write=write_checkpoint,
-    check=check_checkpoint,
+    writer=Writer(check_checkpoint, write_checkpoint),
 )

@@ -46,11 +46,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a model of ELMoForManyLangs.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a model of ELMoForManyLangs."""
     folder = sources.checkpoint
     files = [_expect(folder / TOKEN_ENCODER), _expect(folder / ENCODER)]
     tensors = {name: t for path in files for name, t in read_state_dict(path).items()}

@@ -39,11 +39,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM in a TensorFlow 1 checkpoint.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a biLM in a TensorFlow 1 checkpoint."""
     prefix = find_prefix(sources.checkpoint)
     index = _index(prefix)
     files = [index, *sorted(prefix.parent.glob(f"{prefix.name}.data-*"))]
