@@ -14,7 +14,12 @@ import numpy as np
 import torch
 
 from convert.formats import bilm_options, torch_tensor_names
-from convert.formats.tensor_rearrangement import PLAIN, gather_tensors, list_numbered
+from convert.formats.tensor_rearrangement import (
+    PLAIN,
+    gather_tensors,
+    list_numbered,
+    list_stored_tensors,
+)
 from convert.formats.torch_files import read_state_dict
 from convert.layout import (
     Checkpoint,
@@ -87,7 +92,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         if PUBLISHED_OPTIONS.fullmatch(str(embedder["options_file"])) is None:
             bilm_options.warn_of_guess(path)
     config = torch_tensor_names.make_config(options, tensors, NAMES)
-    expected = torch_tensor_names.list_stored_tensors(config, NAMES)
+    expected = list_stored_tensors(config, NAMES.make_rules())
     checkpoint = Checkpoint(
         config=config,
         tensors=gather_tensors(expected, tensors, path.name),
@@ -195,14 +200,14 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     text = json.dumps(bilm_options.make_options(config), indent=2) + "\n"
     path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
     weights: dict[str, torch.Tensor] = {}
-    for stored in torch_tensor_names.list_stored_tensors(config, NAMES):
+    for stored in list_stored_tensors(config, NAMES.make_rules()):
         name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()
         if (
             stored.arrangement is torch_tensor_names.GATES and array.ndim == 1
         ):  # AllenNLP stores the forget bias
             array = array.copy()
             array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # in the bias
-        first, last = stored.rows or (0, stored.variable_shape[0])
+        first, last = stored.rows
         whole = weights.setdefault(name, torch.empty(stored.variable_shape))
         whole[first:last] = torch.from_numpy(
             np.ascontiguousarray(stored.arrangement.to_stored(array))

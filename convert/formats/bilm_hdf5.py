@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.tensor_rearrangement import StoredTensor
+from convert.formats.tensor_rearrangement import StoredTensor, list_stored_tensors
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -244,7 +244,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
     _places(path, "options.json")[0].write_text(text, encoding="utf-8")
-    _write_stored(path, bilm_variables.list_stored_tensors(checkpoint.config), checkpoint)
+    _write_stored(path, list_stored_tensors(checkpoint.config, bilm_variables.RULES), checkpoint)
     if "softmax.weight" in checkpoint.tensors:
         config = checkpoint.config
         expected = bilm_variables.list_stored_softmax(
@@ -260,7 +260,7 @@ def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Chec
     # Use a Python file: HDF5's own file access ends the process if the disk is full.
     with path.open("xb+") as raw, h5py.File(raw, "w") as file:
         for stored in expected:
-            tensor, first = checkpoint.tensors[stored.name], stored.rows[0] if stored.rows else 0
+            tensor, first = checkpoint.tensors[stored.name], stored.rows[0]
             dataset = file.require_dataset(stored.variable, stored.variable_shape, "float32")
             for block in bilm_variables.read_as_stored(stored, tensor, checkpoint.config):
                 dataset[first : first + len(block)] = block

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from convert.formats import bilm_options, torch_tensor_names
-from convert.formats.tensor_rearrangement import TABLE, gather_tensors
+from convert.formats.tensor_rearrangement import TABLE, gather_tensors, list_stored_tensors
 from convert.formats.torch_files import read_state_dict
 from convert.layout import Checkpoint, ConversionError, Format, Sources
 
@@ -75,7 +75,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     yield Checkpoint(
         config=config,
         tensors=gather_tensors(
-            torch_tensor_names.list_stored_tensors(config, NAMES), tensors, str(folder)
+            list_stored_tensors(config, NAMES.make_rules()), tensors, str(folder)
         ),
         files=tuple(files),
         words=lexicons.get(WORDS),
