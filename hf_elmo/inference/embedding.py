@@ -285,11 +285,10 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
         return layers[wanted].to(dtype)
     if wanted == "top":
         return layers[-1].to(dtype)
-    converted = [layer.to(dtype) for layer in layers]
     if isinstance(model, ElmoModel):
-        stacked = torch.stack(converted)
+        stacked = torch.stack([layer.to(dtype) for layer in layers])
     else:  # in NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime
-        stacked = torch.from_numpy(np.stack([layer.numpy() for layer in converted]))
+        stacked = torch.from_numpy(np.stack([layer.numpy() for layer in layers])).to(dtype)
     if wanted == "mean":
         return stacked.mean(dim=0)
     return _mix(stacked, model) if wanted == "mix" else stacked
