@@ -216,8 +216,8 @@ class SourceLink:
         source = self.find()
         if source is None:
             raise ValueError(
-                "This component mixes the layers of an 'elmo' component, and none stands before it "
-                "in its pipeline. Add one there (nlp.add_pipe('elmo', first=True)), load the "
+                "This component mixes the layers of an 'elmo' component, but no such component is "
+                "before it in its pipeline. Add one there (nlp.add_pipe('elmo', first=True)), load the "
                 "pipeline without excluding it, or, to move the component to another pipeline, "
                 "give it a biLM of its own first with nlp.replace_listeners."
             )
