@@ -5,16 +5,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from pathlib import Path
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from convert.download import Download
 from convert.fetch import Fetched, fetch_sources
 from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
+from convert.formats.tensor_rearrangement import list_shapes
 from convert.layout import (
     NUMBER_SIZES,
     Checkpoint,
@@ -30,7 +31,7 @@ from convert.publish import check_name, push_folder
 from convert.source import find_checkpoint
 from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
 from convert.verification import verify_model
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
+from hf_elmo import ElmoConfig
 
 # In order: the first format that recognises a source opens it.
 FORMATS = tuple(
@@ -125,8 +126,12 @@ def convert_checkpoint(
         raise ConversionError("Expected --to huggingface with --verify or --push.")
     if push is not None:
         check_name(push)
+    if sentences is not None and verify is None:
+        raise ConversionError("Expected --verify together with --sentences.")
+    for path in (verify, sentences):  # read only at the end
+        if path is not None and not Path(path).is_file():
+            raise ConversionError(f"{path}: expected a file, found none.")
     _check_request(Path(source), target, dtype)
-    _check_verification(verify, sentences)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
         check_target(target, force=force)
         fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
@@ -156,15 +161,6 @@ def _check_request(source: Path, target: Path, dtype: str) -> None:
         raise ConversionError(
             f"{target}: expected a target that is not the source and does not contain it."
         )
-
-
-def _check_verification(verify: str | Path | None, sentences: str | Path | None) -> None:
-    """Check files that are only read at the end."""
-    if sentences is not None and verify is None:
-        raise ConversionError("Expected --verify together with --sentences.")
-    for path in (verify, sentences):
-        if path is not None and not Path(path).is_file():
-            raise ConversionError(f"{path}: expected a file, found none.")
 
 
 def _describe(
@@ -207,11 +203,7 @@ def find_reader(path: Path) -> Format | None:
 
 
 def find_writer(name: str) -> Writer:
-    """Find a writable format by its name.
-
-    Raises:
-        ConversionError: If no writable format has this name.
-    """
+    """Find the writer of a format by its name."""
     writers = {known.name: known.writer for known in FORMATS if known.writer is not None}
     if name not in writers:
         raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
@@ -256,27 +248,20 @@ def _check_companions(reader: Format, sources: Sources) -> None:
 
 
 def _check_shapes(checkpoint: Checkpoint, source: str) -> None:
-    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    expected = _expected_shapes(checkpoint, source)
-    for name in sorted(shapes.keys() | expected.keys()):
-        if shapes.get(name) != expected.get(name):
+    found = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    config, expected = checkpoint.config, list_shapes(checkpoint.config)
+    if any(name.startswith("softmax.") for name in found):
+        sizes = (config.vocab_size, config.projection_size)
+        expected = chain(expected, [("softmax.weight", sizes), ("softmax.bias", sizes[:1])])
+    for name, shape in expected:
+        if found.get(name) != shape:
             raise ConversionError(
-                f"{source}: expected a tensor {name} of shape {expected.get(name, 'none')}, found "
-                f"{shapes.get(name, 'none')}."
+                f"{source}: expected a tensor {name} of shape {shape}, found "
+                f"{found.get(name, 'none')}."
             )
-
-
-def _expected_shapes(checkpoint: Checkpoint, source: str) -> dict[str, tuple[int, ...]]:
-    has_softmax = any(name.startswith("softmax.") for name in checkpoint.tensors)
-    try:
-        with torch.device("meta"):
-            model = (ElmoForPreTraining if has_softmax else ElmoModel)(checkpoint.config)
-    except (RuntimeError, TypeError) as error:  # the sizes exceed the limits of a tensor
-        raise ConversionError(f"{source}: the model is too large to allocate: {error}.") from error
-    return {
-        name.removeprefix("elmo."): tuple(tensor.shape)
-        for name, tensor in model.state_dict().items()
-    }
+        del found[name]
+    if found:
+        raise ConversionError(f"{source}: expected no tensors {', '.join(found)}.")
 
 
 def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
