@@ -249,7 +249,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
     def _check_listeners(self, nlp: Language) -> None:
         """Warn if no later component reads this one; set the widths of its readers."""
         later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
-        models = {name: getattr(pipe, "model", None) for name, pipe in later}
+        models: dict[str, Any] = {name: getattr(pipe, "model", None) for name, pipe in later}
         own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
         if own and not self.listener_map:
             warnings.warn(
@@ -260,7 +260,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             )
         width = get_shim(self.model).load().model.config.hidden_size
         for name in self.listening_components:
-            model = cast(Any, models[name])
+            model = models[name]
             if not model.has_ref("tok2vec") or model.get_ref("tok2vec").name != LISTENER_NAME:
                 continue  # an ElmoTok2Vec has its own width
             residuals = (x for x in model.walk() if x.name.startswith("residual("))
