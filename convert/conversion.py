@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import numpy as np
 from tqdm import tqdm
@@ -70,15 +71,27 @@ class Conversion:
     url: str | None = None
 
 
+class Companions(TypedDict, total=False):
+    """Source files of a bilm-tf model besides the checkpoint: paths or addresses.
+
+    Attributes:
+        options: Options file; None = search next to the source.
+        vocabulary: File with one word per line; None = search next to the source if needed.
+        softmax: Released softmax (HDF5) or its published name; None = no softmax.
+        token_embeddings: File of `dump_token_embeddings`, instead of the characters; None = no.
+    """
+
+    options: Path | str | None
+    vocabulary: Path | str | None
+    softmax: Path | str | None
+    token_embeddings: Path | str | None
+
+
 def convert_checkpoint(
     source: Path | str,
     target: Path | str,
     *,
     to: str = "huggingface",
-    options: Path | str | None = None,
-    vocabulary: Path | str | None = None,
-    softmax: Path | str | None = None,
-    token_embeddings: Path | str | None = None,
     dtype: str = "float32",
     weights_license: str | None = None,
     verify: Path | str | None = None,
@@ -87,6 +100,7 @@ def convert_checkpoint(
     dry_run: bool = False,
     push: str | None = None,
     progress: bool = False,
+    **companions: Unpack[Companions],
 ) -> Conversion:
     """Convert a biLM from one format to another.
 
@@ -97,10 +111,6 @@ def convert_checkpoint(
         source: File, folder or archive, web address, name of a published model, or Hub name.
         target: File or folder to write.
         to: Name of the target's format, one of `FORMATS`.
-        options: Options file of a bilm-tf model; None = search next to the source.
-        vocabulary: File with one word per line; None = search next to the source if needed.
-        softmax: Released softmax of a bilm-tf model (HDF5); None = no softmax.
-        token_embeddings: File of bilm-tf's `dump_token_embeddings`, instead of the characters.
         dtype: Data type in the target: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
         verify: Activations of the original program, see `verify_model`; None = do not verify.
@@ -109,6 +119,7 @@ def convert_checkpoint(
         dry_run: Check everything except the values of the tensors, and write nothing.
         push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
         progress: Show a progress bar.
+        **companions: Other source files, see `Companions`.
 
     Returns:
         A description of the conversion.
@@ -118,9 +129,8 @@ def convert_checkpoint(
             support it, if the target exists, if the verification fails, or if the Hub refuses it.
         OSError: If a file cannot be read or written.
     """
-    named = {"checkpoint": source, "options": options, "vocabulary": vocabulary}
-    named |= {"softmax": softmax, "token_embeddings": token_embeddings}
-    names = {name: str(value) for name, value in named.items() if value is not None}
+    others = {name: str(path) for name, path in companions.items() if path is not None}
+    names = {"checkpoint": str(source), **others}
     target, writer = Path(target), find_writer(to)
     if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
         raise ConversionError("Expected --to huggingface with --verify or --push.")
