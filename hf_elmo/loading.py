@@ -3,19 +3,14 @@
 import json
 import os
 import shutil
-import ssl
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import torch
-from huggingface_hub import constants, is_offline_mode
-from huggingface_hub.file_download import repo_folder_name
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -27,7 +22,6 @@ from .lstm import ElmoLstm
 from .model_card import make_model_card, push_with_card
 
 OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_file: None, no error
-NETWORK_SECONDS = 10  # to answer
 WEIGHTS = "model*.safetensors"  # one file, or shards
 PICKLED_WEIGHTS = "pytorch_model*.bin"
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
@@ -100,7 +94,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             OSError: If there is no such model.
         """
         if pretrained_model_name_or_path is not None:
-            check_name(pretrained_model_name_or_path, **kwargs)
+            check_name(pretrained_model_name_or_path)
         wants_report = kwargs.pop("output_loading_info", False)
         allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
         model: Self
@@ -236,53 +230,19 @@ def find_device(name: str | None) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
-def check_name(name: str | PathLike[str], **options: Any) -> None:
-    """Refuse at once what the Hugging Face Hub would be asked for in vain.
-
-    Its client tries again for half a minute where there is no network.
-
-    Args:
-        name: A folder, or a name on the Hub.
-        **options: Of `from_pretrained`.
+def check_name(name: str | PathLike[str]) -> None:
+    """Refuse a misspelt folder, which transformers would take for a name on the Hub.
 
     Raises:
-        OSError: If the name is neither a folder nor a name on the Hub, or if it is one that was
-            never fetched and there is no network.
+        OSError: If the name is neither a folder nor of the form owner/name.
     """
-    if Path(name).exists():
-        return
-    problem: str | None = ""
-    if len(Path(name).parts) == 2 and not Path(name).is_absolute():
-        if options.get("local_files_only") or _is_fetched(str(name), options.get("cache_dir")):
-            return
-        if (problem := _find_network_problem()) is None:
-            return
-    raise OSError(
-        f"Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
-        f"{str(name)!r}: there is no such folder{problem}. The model that ships with this package "
-        'is loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
-    )
-
-
-def _is_fetched(name: str, cache: str | PathLike[str] | None) -> bool:
-    folder = repo_folder_name(repo_id=name, repo_type="model")
-    return (Path(cache or constants.HF_HUB_CACHE) / folder / "snapshots").exists()
-
-
-def _find_network_problem() -> str | None:
-    """Say why the Hub cannot be reached; None if it can be, or is not to be asked."""
-    if is_offline_mode():
-        return None
-    try:
-        with urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=NETWORK_SECONDS):
-            return None
-    except HTTPError:  # an answer
-        return None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLError):  # the Hub's client may have other certificates
-            return None
-        return f", and {constants.ENDPOINT} cannot be reached: is there a network? ({reason})"
+    path = Path(name)
+    if not path.exists() and (len(path.parts) != 2 or path.is_absolute()):
+        raise OSError(
+            "Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
+            f"{str(name)!r}: there is no such folder. The model that ships with this package is "
+            'loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
+        )
 
 
 @contextmanager
