@@ -1,6 +1,5 @@
 """The biLM in the order of the data: characters, words, words in context, their mix."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Self, cast
 
@@ -198,30 +197,6 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         """Replace the table that the first ids index."""
         name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
         setattr(self.token_encoder, name, value)
-
-    def quantize(self, quantization: str | None) -> Self:
-        """Do nothing but warn: products in 8 bits are those of ONNX Runtime (deprecated).
-
-        Args:
-            quantization: `"int8"`, or None, which does not warn.
-
-        Returns:
-            The model itself, which computes in its own dtype.
-
-        Raises:
-            ValueError: If it is neither.
-        """
-        if quantization not in ("int8", None):
-            raise ValueError(f'Expected quantization "int8" or None, got {quantization!r}.')
-        if quantization is not None:
-            warnings.warn(
-                'ElmoModel.quantize("int8") has no effect and will be removed: the model computes '
-                f"in {self.dtype}. For products in 8 bits use "
-                'hf_elmo.onnx.OrtElmoModel.from_pretrained(name, quantization="int8").',
-                FutureWarning,
-                stacklevel=2,
-            )
-        return self
 
     def _encode(self, *batches: WordIds) -> list[Tensor]:
         encoder = self.token_encoder
