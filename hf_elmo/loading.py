@@ -3,14 +3,16 @@
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
 from uuid import uuid4
 
 import torch
+from huggingface_hub import CommitInfo, HfApi
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -19,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
-from .model_card import make_model_card, push_with_card
+from .model_card import CARD_FILE, make_model_card
 
 OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_file: None, no error
 WEIGHTS = "model*.safetensors"  # one file, or shards
@@ -55,7 +57,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
     _supports_context_parallel = False
-    push_to_hub = push_with_card  # type: ignore[assignment]  # the base class takes anything
 
     def make_card(self, **options: Any) -> str:
         """Write the model's card; options as of `make_model_card`."""
@@ -157,6 +158,56 @@ class ElmoPreTrainedModel(PreTrainedModel):
         if is_main_process and push_to_hub:
             hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
             self.push_to_hub(**hub_options, token=kwargs.get("token"))
+
+    def push_to_hub(  # type: ignore[override]  # the rest is passed through
+        self,
+        repo_id: str,
+        *,
+        license: str | None = None,  # noqa: A002 (the metadata's own name)
+        language: str | Sequence[str] | None = None,
+        tags: Sequence[str] = (),
+        private: bool | None = None,
+        token: bool | str | None = None,
+        revision: str | None = None,
+        max_shard_size: int | str = "50GB",
+        **commit: Any,
+    ) -> CommitInfo:
+        """Upload the model to the Hub, with a model card unless the repository has one.
+
+        Args:
+            repo_id: Name of the repository, which is created if it does not exist.
+            license: As for `make_model_card`.
+            language: As for `make_model_card`.
+            tags: As for `make_model_card`.
+            private: Whether a new repository is private; None = the owner's default.
+            token: Token of the Hub; None = the stored one.
+            revision: Branch to write to.
+            max_shard_size: Largest size of a file of weights.
+            **commit: For `HfApi.upload_folder`: `commit_message`, `commit_description`,
+                `create_pr`.
+
+        Returns:
+            The commit.
+        """
+        hub = HfApi(token=token)
+        repo_id = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None and not revision.startswith("refs/"):
+            hub.create_branch(repo_id, branch=revision, exist_ok=True)
+        # The template of the card is no code, so a model of remote code does not have it.
+        keeps_card = self.is_remote_code() or hub.file_exists(repo_id, CARD_FILE, revision=revision)
+        commit.setdefault("commit_message", "Upload model")
+        with TemporaryDirectory() as folder:
+            if not keeps_card:
+                card = self.make_card(name=repo_id, license=license, language=language, tags=tags)
+                Path(folder, CARD_FILE).write_text(card, encoding="utf-8")
+            self.save_pretrained(folder, max_shard_size=max_shard_size)
+            return hub.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                ignore_patterns=[CARD_FILE] if keeps_card else None,
+                revision=revision,
+                **commit,
+            )
 
     def resize_token_embeddings(
         self,
