@@ -27,7 +27,7 @@ from .lstm_backward import run_with_gradients
 from .lstm_forward import LayerRun, LayerWeights, pack_weights, run_layer
 from .lstm_products import choose_product_dtype
 from .lstm_threads import run_directions
-from .weight_marks import KeptResult, mark_weights
+from .weight_fingerprint import KeptResult, fingerprint_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 
@@ -116,15 +116,15 @@ class ElmoLstm(GradientCheckpointingLayer):
     def pack(self, dtype: torch.dtype) -> LayerWeights:
         """Pack the weights for products in a dtype, or return the cached ones if still valid.
 
-        `mark_weights` defines what counts as a change. Weights in training are not cached.
+        `fingerprint_weights` defines what counts as a change. Weights in training are not cached.
         """
         weights = self.weights()
-        marks = mark_weights(self.config, [weight for weight in weights if weight is not None])
-        if marks is None or (self.training and self.state_weight.requires_grad):
+        fingerprint = fingerprint_weights(self.config, [weight for weight in weights if weight is not None])
+        if fingerprint is None or (self.training and self.state_weight.requires_grad):
             self.packed.clear()
             return pack_weights(weights, self.config, dtype)
         compute = partial(pack_weights, weights, self.config, dtype)
-        return cast(LayerWeights, self.packed.get((dtype, marks), compute))
+        return cast(LayerWeights, self.packed.get((dtype, fingerprint), compute))
 
     def forward(
         self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False

@@ -12,7 +12,7 @@ from .bilm import ElmoBilm
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
-from .weight_marks import KeptResult, mark_weights
+from .weight_fingerprint import KeptResult, fingerprint_weights
 from .word_cache import (
     WordCache,
     WordIds,
@@ -203,11 +203,11 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         may_learn = self.training or torch.is_grad_enabled()
         may_learn = may_learn and any(weight.requires_grad for weight in self.parameters())
         keeps = not may_learn and is_plain(encoder, ENCODER_CLASSES)
-        marks = mark_weights(self.config, encoder.parameters()) if keeps else None
-        if marks is None:
+        fingerprint = fingerprint_weights(self.config, encoder.parameters()) if keeps else None
+        if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
-        cache = None if marks is None else self.word_cache
-        return encode_distinct(encoder, self.config, cache, marks, batches)
+        cache = None if fingerprint is None else self.word_cache
+        return encode_distinct(encoder, self.config, cache, fingerprint, batches)
 
     @torch.compiler.disable
     def run_lstms(

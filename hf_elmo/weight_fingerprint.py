@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from .configuration_elmo import ElmoConfig
 
 
-class WeightMarks:
+class WeightFingerprint:
     """Identity and version of weights, and the settings they are used with: equal while unchanged.
 
     No value of a weight is read, so a GPU is not synchronised. PyTorch counts writes to a tensor,
@@ -28,7 +28,7 @@ class WeightMarks:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, WeightMarks)
+            isinstance(other, WeightFingerprint)
             and self._state == other._state
             and all(a is b for a, b in zip(self._weights, other._weights, strict=True))
         )
@@ -39,7 +39,7 @@ class WeightMarks:
         return object, ()
 
 
-def mark_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightMarks | None:
+def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightFingerprint | None:
     """Mark weights; None if changes of them cannot be told, so that nothing may be kept.
 
     That is so for all but plain parameters: inference tensors have no version, and the weights of
@@ -47,7 +47,7 @@ def mark_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightMarks |
     """
     weights = list(weights)
     is_marked = all(type(w) is nn.Parameter and not w.is_inference() for w in weights)
-    return WeightMarks(config, weights) if is_marked else None
+    return WeightFingerprint(config, weights) if is_marked else None
 
 
 class KeptResult:
