@@ -119,7 +119,9 @@ class ElmoLstm(GradientCheckpointingLayer):
         `fingerprint_weights` defines what counts as a change. Weights in training are not cached.
         """
         weights = self.weights()
-        fingerprint = fingerprint_weights(self.config, [weight for weight in weights if weight is not None])
+        fingerprint = fingerprint_weights(
+            self.config, [weight for weight in weights if weight is not None]
+        )
         if fingerprint is None or (self.training and self.state_weight.requires_grad):
             self.packed.clear()
             return pack_weights(weights, self.config, dtype)
