@@ -207,7 +207,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
         cache = None if fingerprint is None else self.word_cache
-        return encode_distinct(encoder, self.config, cache, fingerprint, batches)
+        return [encode_distinct(encoder, self.config, cache, fingerprint, *ids) for ids in batches]
 
     @torch.compiler.disable
     def run_lstms(
