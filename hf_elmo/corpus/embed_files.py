@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
-from torch import distributed
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
@@ -42,8 +41,7 @@ def embed_file(
     """Write the vectors of all sentences of a corpus.
 
     Sentences are processed in parts, which are written atomically to the folder `OUTPUT.partial`.
-    After an interruption, the same call resumes after the last part. If `torch.distributed` is
-    initialised, its processes share the parts, and the first process joins them.
+    After an interruption, the same call resumes after the last part.
 
     Args:
         source: Corpus, as for `Rows`: files, also compressed, or a stream.
@@ -76,33 +74,24 @@ def embed_file(
         engine = engine or partial(
             embed_blocks, model=model, tokenizer=tokenizer, settings=settings
         )
-        rank, num_ranks = _wait_for_all()
         if output.exists() and not overwrite:
             _check_finished(output, folder, receipt, run, rows)
         else:
-            if rank == 0:
-                receipt.unlink(missing_ok=True)
-                open_folder(folder, run)
-            _wait_for_all()
+            receipt.unlink(missing_ok=True)
+            open_folder(folder, run)
             try:
-                parts = write_parts(rows, folder, engine, model.config, progress, rank, num_ranks)
+                parts = write_parts(rows, folder, engine, model.config, progress)
             finally:
-                if rank == 0 and not any(folder.glob(PARTS)):
+                if not any(folder.glob(PARTS)):
                     shutil.rmtree(folder)
-            _wait_for_all()
-            if rank == 0:
-                _delete(folder / "output")  # files of an interrupted run
-                WRITERS[kind](parts, folder / "output")
-                _write_receipt(receipt, folder, run, rows)
-                if output.is_dir():
-                    shutil.rmtree(output)
-                (folder / "output").replace(output)
-        _wait_for_all()
-        if rank == 0:
-            _delete(folder)
-    if rank == 0:  # the lock is deleted last: until then the same command can clean up
-        receipt.unlink(missing_ok=True)
-    _wait_for_all()
+            _delete(folder / "output")  # files of an interrupted run
+            WRITERS[kind](parts, folder / "output")
+            _write_receipt(receipt, folder, run, rows)
+            if output.is_dir():
+                shutil.rmtree(output)
+            (folder / "output").replace(output)
+        _delete(folder)
+    receipt.unlink(missing_ok=True)  # last: until then the same command can clean up
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
@@ -142,14 +131,6 @@ def _check_finished(
         is_finished = json.loads(receipt.read_text()) == run | {"rows": rows.digest.hexdigest()}
     if not is_finished:
         raise FileExistsError(f"{output} exists. Use another name, or pass --overwrite.")
-
-
-def _wait_for_all() -> tuple[int, int]:
-    """Wait for all processes; return the rank of this process and the number of processes."""
-    if not distributed.is_initialized():
-        return 0, 1
-    distributed.barrier()
-    return distributed.get_rank(), distributed.get_world_size()
 
 
 def find_format(output: Path, output_format: str | None) -> OutputFormat:
