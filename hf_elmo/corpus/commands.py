@@ -18,8 +18,8 @@ from hf_elmo.text.text_reader import InputFormat
 from .embed_files import embed_file
 from .engines import embed_in_processes, embed_in_ray
 from .output_parts import Engine
+from .rows import OutputDtype, Settings
 from .sentence_embedder import SentenceEmbedder
-from .settings import OutputDtype, Settings
 from .writers import OutputFormat
 
 EngineName = Literal["local", "ray"]

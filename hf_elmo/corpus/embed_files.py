@@ -21,8 +21,7 @@ from .output_parts import (
     open_folder,
     write_parts,
 )
-from .rows import Rows
-from .settings import Settings
+from .rows import Rows, Settings
 from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
 
 

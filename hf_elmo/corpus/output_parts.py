@@ -24,8 +24,7 @@ from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
 
-from .rows import PART_BATCHES, Row, Rows, cut_blocks
-from .settings import Settings
+from .rows import PART_BATCHES, Row, Rows, Settings, cut_blocks
 
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"

@@ -19,7 +19,7 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .arrow import Array, add_vectors, is_arrow, split_words
-from .settings import OutputDtype
+from .rows import OutputDtype
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 

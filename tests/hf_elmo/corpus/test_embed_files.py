@@ -26,7 +26,7 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 from hf_elmo.corpus import output_parts, writers
 from hf_elmo.corpus.embed_files import embed_file
-from hf_elmo.corpus.settings import Settings
+from hf_elmo.corpus.rows import Settings
 from hf_elmo.inference.embedding import embed
 
 tokenizer = ElmoTokenizer()
