@@ -13,8 +13,7 @@ from transformers.utils.generic import ModelOutput
 
 from hf_elmo.tasks.data.readers import Document, read_documents
 from hf_elmo.tasks.data.scores import CLUSTERS
-from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans, prune_spans
 
 from .configuration import ElmoTaskConfig

@@ -12,9 +12,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
 from hf_elmo.tasks.data.readers import Pair, read_pairs
-from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
-from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.attention import masked_softmax
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
@@ -87,7 +86,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         h = run_sentences(self.encoder, self.word_dropout(words.input), words.mask)
         h = torch.cat([h, words.output], dim=-1)
         other, other_mask = _swap(h), _swap(words.mask)
-        attended = masked_softmax(compare_dot(h, other), other_mask[:, None, :]) @ other
+        attended = masked_softmax(h @ other.mT, other_mask[:, None, :]) @ other
         compared = torch.cat([h, attended, h - attended, h * attended], dim=-1)
         v = self.word_dropout(self.comparison(compared).relu())
         v = run_sentences(self.composition, v, words.mask)

@@ -11,8 +11,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
 from hf_elmo.tasks.data.readers import LabelledSentence, read_trees
-from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
-from hf_elmo.tasks.layers.maxout import Maxout
+from hf_elmo.tasks.layers.attention import masked_softmax
 from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
@@ -45,6 +44,27 @@ class ElmoSentimentConfig(ElmoTaskConfig):
         if self.input_dropout is None:
             self.input_dropout = 0.5 if self.num_mixes else 0.25
         super().__post_init__(**kwargs)
+
+
+class Maxout(nn.Module):
+    """The elementwise maximum of several linear layers (Goodfellow et al. 2013).
+
+    `y_k = max_j (W_kj x + b_kj)`.
+
+    Args:
+        in_features: Width of the input.
+        out_features: Width of the output.
+        num_pieces: Number of linear layers.
+    """
+
+    def __init__(self, in_features: int, out_features: int, num_pieces: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features * num_pieces)
+        self.num_pieces = num_pieces
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the last axis from `in_features` to `out_features`."""
+        return self.linear(x).unflatten(-1, (-1, self.num_pieces)).amax(dim=-1)
 
 
 class ElmoForSentiment(ElmoTextClassifier):
@@ -88,7 +108,7 @@ class ElmoForSentiment(ElmoTextClassifier):
         x = F.dropout(words.input, config.input_dropout or 0.0, self.training)
         x = F.dropout(self.input_linear(x).relu(), config.dropout, self.training)
         h = run_sentences(self.encoder, x, words.mask)
-        shares = masked_softmax(compare_dot(h, h), words.mask[:, None, :])
+        shares = masked_softmax(h @ h.mT, words.mask[:, None, :])
         attended = shares @ h
         h = torch.cat([h, h - attended, h * attended], dim=-1)
         h = torch.cat([run_sentences(self.integrator, h, words.mask), words.output], dim=-1)

@@ -15,8 +15,7 @@ from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.readers import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
-from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 from hf_elmo.tasks.layers.spans import find_best_spans
 
 from .configuration import ElmoTaskConfig
