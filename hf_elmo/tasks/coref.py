@@ -18,7 +18,7 @@ from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans, prune_spans
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task
+from .task import Task, Use
 
 NUM_DISTANCES = 10
 SPANS_AT_ONCE = 128  # whose pairs are scored at a time
@@ -286,7 +286,7 @@ class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
     has_several_sentences = True
     needs_batch_size_one = True
 
-    def read(self, path: Path) -> list[Document]:
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Document]:
         """Read OntoNotes columns."""
         return read_documents(path)
 

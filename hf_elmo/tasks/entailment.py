@@ -18,6 +18,7 @@ from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
 from .modeling import Inputs
+from .task import Use
 
 
 @strict
@@ -109,13 +110,9 @@ class EntailmentTask(ClassificationTask[Pair]):
     model = ElmoForEntailment
     has_several_sentences = True
 
-    def read(self, path: Path) -> list[Pair]:
-        """Read labelled pairs."""
-        return read_pairs(path)
-
-    def read_unlabelled(self, path: Path) -> list[Pair]:
-        """Read pairs that may lack a label."""
-        return read_pairs(path, keeps_all=True)
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Pair]:
+        """Read pairs of sentences."""
+        return read_pairs(path, keeps_all=use == "predict")
 
     def texts(self, example: Pair) -> list[list[str]]:
         """Return premise and hypothesis."""

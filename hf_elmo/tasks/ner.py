@@ -18,7 +18,7 @@ from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, describe_labels
+from .task import Task, Use, describe_labels
 
 
 @strict
@@ -99,13 +99,9 @@ class NerTask(Task[TaggedSentence, list[Span]]):
     metric = "f1"
     scores = SPANS
 
-    def read(self, path: Path) -> list[TaggedSentence]:
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[TaggedSentence]:
         """Read CoNLL columns."""
-        return read_columns(path)
-
-    def read_unlabelled(self, path: Path) -> list[TaggedSentence]:
-        """Read columns that may lack tags."""
-        return read_columns(path, reads_tags=False)
+        return read_columns(path, reads_tags=use != "predict")
 
     def texts(self, example: TaggedSentence) -> list[list[str]]:
         """Return the sentence."""

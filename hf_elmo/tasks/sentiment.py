@@ -17,6 +17,7 @@ from hf_elmo.tasks.layers.recurrent import run_sentences
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
 from .modeling import Inputs
+from .task import Use
 
 MIN_PHRASES = {"paper": 1, "cpu": 4}  # words of the shortest phrases to train on, by preset
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers
@@ -139,17 +140,10 @@ class SentimentTask(ClassificationTask[LabelledSentence]):
     name = "sentiment"
     model = ElmoForSentiment
 
-    def read(self, path: Path) -> list[LabelledSentence]:
-        """Read the sentences of trees, or labelled texts."""
-        return read_trees(path)
-
-    def read_training(self, path: Path, preset: str) -> list[LabelledSentence]:
-        """Read the phrases of trees too."""
-        return read_trees(path, min_phrase=MIN_PHRASES[preset])
-
-    def read_unlabelled(self, path: Path) -> list[LabelledSentence]:
-        """Read sentences that may lack a label."""
-        return read_trees(path, reads_words=True)
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[LabelledSentence]:
+        """Read trees or labelled texts; in training the phrases of trees too."""
+        min_phrase = MIN_PHRASES[preset] if use == "train" else None
+        return read_trees(path, min_phrase=min_phrase, reads_words=use == "predict")
 
     def texts(self, example: LabelledSentence) -> list[list[str]]:
         """Return the sentence."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from hf_elmo.tasks.layers.spans import find_best_spans
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs, Words
-from .task import Task
+from .task import Task, Use
 
 
 @strict
@@ -185,15 +185,13 @@ class Question(NamedTuple):
         return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
 
 
-def read_questions(
-    path: Path, *, needs: Literal["nothing", "answers", "place"] = "answers"
-) -> list[Question]:
+def read_questions(path: Path, use: Use = "score") -> list[Question]:
     """Read SQuAD 1.1's JSON.
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        needs: Requirement for each question: nothing; answers, for scoring; or the known `place`
-            of an answer, for training: questions without one (`"ambiguous": true`) are skipped.
+        use: Questions to `predict` may lack answers. Questions to `train` on that lack the known
+            place of an answer (`"ambiguous": true`) are skipped.
 
     Returns:
         The questions.
@@ -231,12 +229,12 @@ def read_questions(
         if one.name in names:
             raise ValueError(f"{path}: expected each id once, found {one.name!r} twice.")
         names.add(one.name)
-        if needs != "nothing" and not one.answers:
+        if use != "predict" and not one.answers:
             raise ValueError(
                 f"{path}, question {one.name}: expected an answer, found none. "
                 "Questions that have none, as some of SQuAD 2.0, are not for this model."
             )
-    kept = [one for one in questions if one.span or needs != "place"]
+    kept = [one for one in questions if one.span or use != "train"]
     if not kept:
         raise ValueError(f"{path}: expected questions, found none.")
     return kept
@@ -277,17 +275,9 @@ class SquadTask(Task[Question, tuple[int, int]]):
     scores = ANSWERS
     has_several_sentences = True
 
-    def read(self, path: Path) -> list[Question]:
-        """Read questions that have answers."""
-        return read_questions(path)
-
-    def read_training(self, path: Path, preset: str) -> list[Question]:
-        """Read questions with an answer whose place is known."""
-        return read_questions(path, needs="place")
-
-    def read_unlabelled(self, path: Path) -> list[Question]:
-        """Read questions that may lack answers."""
-        return read_questions(path, needs="nothing")
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Question]:
+        """Read SQuAD's JSON."""
+        return read_questions(path, use)
 
     def texts(self, example: Question) -> list[list[str]]:
         """Return passage and question."""

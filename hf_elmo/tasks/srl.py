@@ -18,7 +18,7 @@ from hf_elmo.tasks.layers.highway_lstm import AlternatingHighwayLstm
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, describe_labels
+from .task import Task, Use, describe_labels
 
 
 @strict
@@ -121,7 +121,7 @@ class SrlTask(Task[Frame, list[Span]]):
     metric = "f1"
     scores = SPANS
 
-    def read(self, path: Path) -> list[Frame]:
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Frame]:
         """Read PropBank frames."""
         return read_frames(path)
 
