@@ -1,7 +1,8 @@
 """Question answering: bidirectional attention and self-attention (Clark & Gardner 2018)."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,30 +206,18 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got: {error}.") from error
-    questions: list[Question] = []
     try:
-        for article in data["data"]:
-            for paragraph in article["paragraphs"]:
-                words, offsets = split_text(paragraph["context"])
-                if not words and paragraph["qas"]:
-                    raise ValueError(
-                        f"{path}, question {paragraph['qas'][0]['id']}: expected a paragraph with "
-                        f"words, found {paragraph['context']!r}."
-                    )
-                for asked in paragraph["qas"]:
-                    questions.append(
-                        _read_question(path, paragraph["context"], words, offsets, asked)
-                    )
+        paragraphs = [one for article in data["data"] for one in article["paragraphs"]]
+        questions = [one for paragraph in paragraphs for one in _read_paragraph(path, paragraph)]
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(
             f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
             f"missed {error}."
         ) from error
-    names = set[str]()
+    counts = Counter(one.name for one in questions)
     for one in questions:
-        if one.name in names:
+        if counts[one.name] > 1:
             raise ValueError(f"{path}: expected each id once, found {one.name!r} twice.")
-        names.add(one.name)
         if use != "predict" and not one.answers:
             raise ValueError(
                 f"{path}, question {one.name}: expected an answer, found none. "
@@ -240,30 +229,31 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
     return kept
 
 
-def _read_question(
-    path: Path, passage: str, words: list[str], offsets: list[tuple[int, int]], asked: Any
-) -> Question:
-    span = None
-    answers = asked.get("answers", [])
-    for answer in answers:
-        start = answer["answer_start"]
-        end = start + len(answer["text"])
-        if passage[start:end] != answer["text"]:
-            raise ValueError(
-                f"{path}, question {asked['id']}: expected {answer['text']!r} at {start}, found "
-                f"{passage[start:end]!r}."
-            )
-        inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
-        if span is None and inside and not answer.get("ambiguous", False):
-            span = inside[0], inside[-1]
-    question, _ = split_text(asked["question"])
-    if not question:
-        raise ValueError(
-            f"{path}, question {asked['id']}: expected a question with words, found "
-            f"{asked['question']!r}."
-        )
-    texts = [answer["text"] for answer in answers]
-    return Question(str(asked["id"]), passage, words, offsets, question, texts, span)
+def _read_paragraph(path: Path, paragraph: Any) -> Iterator[Question]:
+    passage = paragraph["context"]
+    words, offsets = split_text(passage)
+    for asked in paragraph["qas"]:
+        place = f"{path}, question {asked['id']}"
+        question, _ = split_text(asked["question"])
+        if not words:
+            raise ValueError(f"{place}: expected a paragraph with words, found {passage!r}.")
+        if not question:
+            text = asked["question"]
+            raise ValueError(f"{place}: expected a question with words, found {text!r}.")
+        span = None
+        answers = asked.get("answers", [])
+        for answer in answers:
+            text, start = answer["text"], answer["answer_start"]
+            end = start + len(text)
+            if passage[start:end] != text:
+                raise ValueError(
+                    f"{place}: expected {text!r} at {start}, found {passage[start:end]!r}."
+                )
+            inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
+            if span is None and inside and not answer.get("ambiguous", False):
+                span = inside[0], inside[-1]
+        texts = [answer["text"] for answer in answers]
+        yield Question(str(asked["id"]), passage, words, offsets, question, texts, span)
 
 
 class SquadTask(Task[Question, tuple[int, int]]):

@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -69,7 +71,7 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
             the words, or if there is no sentence.
     """
     sentences = []
-    groups = [*_group_rows(path, is_skipped=lambda line: line.startswith(DOCUMENT_START))]
+    groups = [*_group_rows(path, DOCUMENT_START)]
     lines = [line for rows in groups for _, line in rows]
     first = next((line for line in lines if not line.startswith("#")), "".join(lines[:1]))
     width = len(_split_row(first))
@@ -112,19 +114,13 @@ def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
             )
 
 
-def _group_rows(
-    path: Path, *, is_skipped: Callable[[str], bool]
-) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines between blank ones."""
-    rows: list[tuple[int, str]] = []
-    for number, line in read_lines(path):
-        if line.strip() and not is_skipped(line):
-            rows.append((number, line))
-        elif rows:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
+def _group_rows(path: Path, skipped: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines between blank ones and those that start with `skipped`."""
+
+    def is_row(row: tuple[int, str]) -> bool:
+        return bool(row[1].strip()) and not row[1].startswith(skipped)
+
+    return (list(rows) for is_kept, rows in groupby(read_lines(path), is_row) if is_kept)
 
 
 def _need_some(examples: list[Any], path: Path, what: str) -> list[Any]:
@@ -213,23 +209,18 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
     """List a tree's nodes, the root first; None if the line is not a tree."""
     nodes: list[LabelledSentence] = []
     open_nodes: list[LabelledSentence] = []
-    is_label = False
-    for token in re.findall(r"\(|\)|[^\s()]+", line):
-        if token == "(":
-            if nodes and not open_nodes:
-                return None
-            is_label = True
+    for label, token in re.findall(r"\(\s*([^\s()]+)|([()]|[^\s()]+)", line):
+        if label and (open_nodes or not nodes):
+            nodes.append(LabelledSentence([], label))
+            open_nodes.append(nodes[-1])
+        elif token in ("", "(") or not open_nodes or (token == ")" and not open_nodes[-1].words):
+            return None
         elif token == ")":
-            if is_label or not open_nodes or not open_nodes.pop().words:
-                return None
-        elif is_label:
-            open_nodes.append(LabelledSentence([], token))
-            nodes.append(open_nodes[-1])
-            is_label = False
+            open_nodes.pop()
         else:
             for node in open_nodes:
                 node.words.append(ESCAPES.get(token, token.replace("\\/", "/")))
-    return nodes if nodes and not open_nodes and not is_label else None
+    return nodes if nodes and not open_nodes else None
 
 
 class Pair(NamedTuple):
@@ -367,7 +358,7 @@ CONLL_FEWEST = 12
 
 
 def _read_column_frames(path: Path) -> Iterator[Frame]:
-    for rows in _group_rows(path, is_skipped=lambda line: line.startswith("#")):
+    for rows in _group_rows(path, "#"):
         table: list[list[str]] = []
         for number, line in rows:
             columns = split_blanks(line)
@@ -405,7 +396,7 @@ def _read_brackets(cells: Sequence[str]) -> list[Span] | None:
 
 
 class Document(NamedTuple):
-    """A document and which of its spans speak of the same.
+    """A document and its coreferent mentions.
 
     Attributes:
         name: Its name.
@@ -433,15 +424,13 @@ def read_documents(path: Path) -> list[Document]:
     """
     documents: list[Document] = []
     name, sentences = "", list[list[str]]()
-    mentions: dict[str, list[tuple[int, int]]] = {}
-    stacks: dict[str, list[int]] = {}
+    mentions = defaultdict[str, list[tuple[int, int]]](list)
+    stacks = defaultdict[str, list[int]](list)  # first words of open mentions
     place = number = 0
 
     def finish() -> None:
-        if any(stacks.values()):
-            refuse(
-                path, number, "every mention to end in its document", [*filter(stacks.get, stacks)]
-            )
+        if unfinished := [*filter(stacks.get, stacks)]:
+            refuse(path, number, "every mention to end in its document", unfinished)
         clusters = [sorted(spans) for spans in mentions.values() if len(spans) > 1]
         if any(sentences):
             documents.append(Document(name, [*filter(None, sentences)], sorted(clusters)))
@@ -450,7 +439,8 @@ def read_documents(path: Path) -> list[Document]:
         if line.startswith("#begin document"):
             finish()
             name, sentences = line.removeprefix("#begin document").strip(), [[]]
-            mentions, stacks, place = {}, {}, 0
+            mentions.clear()
+            place = 0
         elif line.startswith("#end document"):
             continue
         elif not line.strip():
@@ -458,9 +448,8 @@ def read_documents(path: Path) -> list[Document]:
         else:
             columns = split_blanks(line)
             if len(columns) <= CONLL_WORD + 1 or not sentences:
-                refuse(
-                    path, number, "#begin document, then columns with a word in the fourth", line
-                )
+                expected = "#begin document, then columns with a word in the fourth"
+                refuse(path, number, expected, line)
             if not _read_mentions(columns[-1], place, stacks, mentions):
                 refuse(path, number, "mentions such as (5, 5) or (5), or - or _", columns[-1])
             sentences[-1].append(columns[CONLL_WORD])
@@ -470,23 +459,17 @@ def read_documents(path: Path) -> list[Document]:
 
 
 def _read_mentions(
-    cell: str,
-    place: int,
-    stacks: dict[str, list[int]],
-    mentions: dict[str, list[tuple[int, int]]],
+    cell: str, place: int, stacks: dict[str, list[int]], mentions: dict[str, list[tuple[int, int]]]
 ) -> bool:
-    """Open and close mentions at a word; return whether it could be done."""
+    """Open and close mentions at a word; return whether that is possible."""
     if cell in ("-", "_"):
         return True
     for part in cell.split("|"):
         match = re.fullmatch(r"(\()?(\w+)(\))?", part)
-        if not match or not (match[1] or match[3]):
+        if not match or not (match[1] or (match[3] and stacks[match[2]])):
             return False
-        stack = stacks.setdefault(match[2], [])
         if match[1]:
-            stack.append(place)
+            stacks[match[2]].append(place)
         if match[3]:
-            if not stack:
-                return False
-            mentions.setdefault(match[2], []).append((stack.pop(), place))
+            mentions[match[2]].append((stacks[match[2]].pop(), place))
     return True
