@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from hf_elmo.text.text_reader import decode_lines, decompress
 
@@ -15,15 +15,14 @@ from .labels import OUTSIDE, Span, find_spans
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
 TAG_PATTERN = re.compile(r"O|[BIOULES]-.+")
 SAME_TAGS = str.maketrans("SE", "UL")  # BIOES calls units single, and last words ends
+Example = TypeVar("Example")
 
 
 class TaggedSentence(NamedTuple):
     """A sentence with spans that do not overlap.
 
     Attributes:
-        words: Its words.
-        spans: Its spans, such as named entities.
-        line: Number of its first line in its file, from 1; 0 = it is of no file.
+        line: Number of its first line in its file, from 1; 0 = no file.
     """
 
     words: list[str]
@@ -41,6 +40,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         lines = decode_lines(decompress(file, path.name), str(path))
         for number, line in enumerate(lines, start=1):
             yield number, line.rstrip("\r\n")
+
+
+def _read_records(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in read_lines(path) if line.strip())
 
 
 def split_blanks(line: str) -> list[str]:
@@ -123,20 +126,14 @@ def _group_rows(path: Path, skipped: str) -> Iterator[list[tuple[int, str]]]:
     return (list(rows) for is_kept, rows in groupby(read_lines(path), is_row) if is_kept)
 
 
-def _need_some(examples: list[Any], path: Path, what: str) -> list[Any]:
+def _need_some(examples: list[Example], path: Path, what: str) -> list[Example]:
     if not examples:
         raise ValueError(f"{path}: expected {what}, found none.")
     return examples
 
 
 class LabelledSentence(NamedTuple):
-    """A sentence with one label, or a phrase of one.
-
-    Attributes:
-        words: Its words.
-        label: Its label.
-        line: As for `TaggedSentence`.
-    """
+    """A sentence, or a phrase of one, with one label; `line` as for `TaggedSentence`."""
 
     words: list[str]
     label: str
@@ -166,17 +163,14 @@ def read_trees(
         ValueError: If a line is no tree.
     """
     examples: list[LabelledSentence] = []
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        if "\t" in line and not TREE_START.match(line):
-            label, *texts = _split_columns(path, number, line, ("label", "text"))
-            examples.append(LabelledSentence(split_blanks(texts[0]), label, number))
-            continue
+    for number, line in _read_records(path):
         nodes = _parse_tree(line)
-        if nodes is None and reads_words and not TREE_START.match(line):
-            examples.append(LabelledSentence(split_blanks(line), "", number))
-            continue
+        if nodes is None and not TREE_START.match(line):
+            if "\t" in line:
+                label, text = _split_columns(path, number, line, ("label", "text"))
+                nodes = [LabelledSentence(split_blanks(text), label)]
+            elif reads_words:
+                nodes = [LabelledSentence(split_blanks(line), "")]
         if nodes is None:
             expected = "a tree such as (3 (2 It) (3 works)), or a label, a tab and a text"
             refuse(path, number, expected, line)
@@ -224,14 +218,7 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
 
 
 class Pair(NamedTuple):
-    """Two sentences and how the second relates to the first.
-
-    Attributes:
-        premise: Words of the first.
-        hypothesis: Words of the second.
-        label: Such as `entailment`, `contradiction` or `neutral`.
-        line: As for `TaggedSentence`.
-    """
+    """The words of two sentences and a label such as `entailment`; `line` as elsewhere."""
 
     premise: list[str]
     hypothesis: list[str]
@@ -255,14 +242,13 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
     """
     is_json = ".jsonl" in path.suffixes
     pairs = []
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
+    for number, line in _read_records(path):
         if is_json or line.startswith("{"):
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
-            data = parse_json(path, number, line, keys)
+            data = _parse_json(path, number, line, keys)
             label, *parses = (str(data[key]) for key in keys)
-            words = [_read_leaves(parse) for parse in parses]
+            leaves = [re.findall(r"[^\s()]+", parse) for parse in parses]
+            words = [[ESCAPES.get(leaf, leaf) for leaf in sentence] for sentence in leaves]
         else:
             label, *texts = _split_columns(path, number, line, ("label", "premise", "hypothesis"))
             words = [split_blanks(text) for text in texts]
@@ -273,13 +259,8 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
     return _need_some(pairs, path, "pairs")
 
 
-def _read_leaves(parse: str) -> list[str]:
-    leaves = parse.replace("(", " ").replace(")", " ").split()
-    return [ESCAPES.get(leaf, leaf) for leaf in leaves]
-
-
-def parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Read a line of JSON, an object with these keys."""
+def _parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Read an object with these keys from a line."""
     try:
         data = json.loads(line)
     except (json.JSONDecodeError, RecursionError):
@@ -293,8 +274,7 @@ class Frame(NamedTuple):
     """A predicate in its sentence, and its arguments.
 
     Attributes:
-        words: Words of the sentence.
-        predicate: Number of the predicate's word.
+        predicate: Position of the predicate.
         roles: The arguments, `V` not among them.
         line: As for `TaggedSentence`.
     """
@@ -326,10 +306,8 @@ def read_frames(path: Path) -> list[Frame]:
 
 
 def _read_json_frames(path: Path) -> Iterator[Frame]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        data = parse_json(path, number, line, ("tokens", "frames"))
+    for number, line in _read_records(path):
+        data = _parse_json(path, number, line, ("tokens", "frames"))
         words, found = data["tokens"], data["frames"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             refuse(path, number, "tokens as a list of words", line)
@@ -341,9 +319,8 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
                 spans = [Span(str(name), int(i), int(j)) for name, i, j in frame["args"]]
             except (KeyError, OverflowError, TypeError, ValueError):
                 refuse(path, number, "frames with v and args [label, first, last]", frame)
-            if any(not 0 <= s.start <= s.end < len(words) for s in spans) or not (
-                0 <= place < len(words)
-            ):
+            places = [(place, place), *((span.start, span.end) for span in spans)]
+            if any(not 0 <= start <= end < len(words) for start, end in places):
                 refuse(path, number, f"spans inside {len(words)} tokens", frame)
             roles = [span for span in spans if span.label != PREDICATE]
             taken = [word for role in roles for word in range(role.start, role.end + 1)]
@@ -399,10 +376,8 @@ class Document(NamedTuple):
     """A document and its coreferent mentions.
 
     Attributes:
-        name: Its name.
-        sentences: Words of each sentence.
-        clusters: Of each entity the first and the last word of its mentions, counted over the
-            document; those of one mention are left out.
+        clusters: First and last word of each mention of an entity, counted over the document;
+            entities with one mention are left out.
     """
 
     name: str
