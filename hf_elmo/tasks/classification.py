@@ -53,7 +53,6 @@ class ClassificationTask(Task[LabelledExample, str]):
     scores = ACCURACY
 
     def describe(self, examples: Sequence[LabelledExample]) -> dict[str, Any]:
-        """List the labels of examples."""
         return describe_labels(sorted({example.label for example in examples}))
 
     def label(
@@ -64,5 +63,4 @@ class ClassificationTask(Task[LabelledExample, str]):
         return {"labels": torch.tensor([rows[example.label] for example in examples])}
 
     def gold(self, example: LabelledExample) -> str:
-        """Return the label."""
         return example.label

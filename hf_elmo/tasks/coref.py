@@ -291,7 +291,6 @@ class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
         return read_documents(path)
 
     def texts(self, example: Document) -> list[list[str]]:
-        """Return the sentences."""
         return example.sentences
 
     def label(self, examples: Sequence[Document], config: ElmoTaskConfig) -> dict[str, Tensor]:
@@ -304,9 +303,7 @@ class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
         return {"mentions": torch.tensor(rows, dtype=torch.long).view(1, -1, 3)}
 
     def gold(self, example: Document) -> list[list[tuple[int, int]]]:
-        """Return the clusters."""
         return example.clusters
 
     def to_json(self, example: Document, found: list[list[tuple[int, int]]]) -> dict[str, Any]:
-        """List sentences and clusters."""
         return {"name": example.name, "sentences": example.sentences, "clusters": found}

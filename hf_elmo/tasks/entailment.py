@@ -115,9 +115,7 @@ class EntailmentTask(ClassificationTask[Pair]):
         return read_pairs(path, keeps_all=use == "predict")
 
     def texts(self, example: Pair) -> list[list[str]]:
-        """Return premise and hypothesis."""
         return [example.premise, example.hypothesis]
 
     def to_json(self, example: Pair, found: str) -> dict[str, Any]:
-        """List premise, hypothesis and label."""
         return {"premise": example.premise, "hypothesis": example.hypothesis, "label": found}

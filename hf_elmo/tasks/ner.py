@@ -104,11 +104,9 @@ class NerTask(Task[TaggedSentence, list[Span]]):
         return read_columns(path, reads_tags=use != "predict")
 
     def texts(self, example: TaggedSentence) -> list[list[str]]:
-        """Return the sentence."""
         return [example.words]
 
     def describe(self, examples: Sequence[TaggedSentence]) -> dict[str, Any]:
-        """List the labels of words."""
         names = {span.label for example in examples for span in example.spans}
         return describe_labels(list_labels(names, "BIOUL"))
 
@@ -124,10 +122,8 @@ class NerTask(Task[TaggedSentence, list[Span]]):
         return {"labels": pad_sequence(rows, batch_first=True)}
 
     def gold(self, example: TaggedSentence) -> list[Span]:
-        """Return the entities."""
         return example.spans
 
     def to_json(self, example: TaggedSentence, found: list[Span]) -> dict[str, Any]:
-        """List words and entities."""
         entities = [[span.label, span.start, span.end] for span in found]
         return {"words": example.words, "entities": entities}

@@ -146,9 +146,7 @@ class SentimentTask(ClassificationTask[LabelledSentence]):
         return read_trees(path, min_phrase=min_phrase, reads_words=use == "predict")
 
     def texts(self, example: LabelledSentence) -> list[list[str]]:
-        """Return the sentence."""
         return [example.words]
 
     def to_json(self, example: LabelledSentence, found: str) -> dict[str, Any]:
-        """List words and label."""
         return {"words": example.words, "label": found}

@@ -270,7 +270,6 @@ class SquadTask(Task[Question, tuple[int, int]]):
         return read_questions(path, use)
 
     def texts(self, example: Question) -> list[list[str]]:
-        """Return passage and question."""
         return [example.words, example.question]
 
     def label(self, examples: Sequence[Question], config: ElmoTaskConfig) -> dict[str, Tensor]:
@@ -279,15 +278,12 @@ class SquadTask(Task[Question, tuple[int, int]]):
         return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
 
     def gold(self, example: Question) -> list[str]:
-        """Return the right answers."""
         return example.answers
 
     def to_gold_form(self, example: Question, found: tuple[int, int]) -> str:
-        """Return the characters of an answer."""
         return example.cut(found)
 
     def to_json(self, example: Question, found: tuple[int, int]) -> dict[str, Any]:
-        """Describe an answer by its characters."""
         return {
             "id": example.name,
             "answer": example.cut(found),

@@ -120,12 +120,10 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
             _bound_gradients(model, recipe.max_gradient)
 
     def list_files(self, checkpoint: Path) -> list[str]:
-        """List the files that a checkpoint needs, in addition to Trainer's state."""
         trained = [] if self._average is None else [TRAINED_NAME]
         return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
 
     def restore_position(self, checkpoint: Path) -> bool:
-        """Return whether a run was at its last epoch."""
         return (self.state.epoch or 0.0) >= self.args.num_train_epochs
 
     def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
