@@ -1,16 +1,19 @@
 """Classification of texts: the base of its models and of its tasks."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from hf_elmo.tasks.data.readers import LabelledSentence, Pair
 from hf_elmo.tasks.data.scores import ACCURACY
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
 from .task import Task, describe_labels
+
+LabelledExample = TypeVar("LabelledExample", LabelledSentence, Pair)
 
 
 class ElmoTextClassifier(ElmoTaskModel):
@@ -33,17 +36,6 @@ class ElmoTextClassifier(ElmoTaskModel):
     def predict(self, **inputs: Tensor) -> list[str]:
         """Find the best label of each example; inputs as for `forward`, without labels."""
         return [max(labels, key=labels.__getitem__) for labels in self.rank(**inputs)]
-
-
-class Labelled(Protocol):
-    """An example with one label."""
-
-    @property
-    def label(self) -> str:
-        """The label."""
-
-
-LabelledExample = TypeVar("LabelledExample", bound=Labelled)
 
 
 class ClassificationTask(Task[LabelledExample, str]):
