@@ -107,9 +107,13 @@ class ElmoBilm:
         layers = [[packed, *outputs] for outputs, _ in directions]
         forward, *backward = [new for _, new in directions]
         return (
-            [torch.cat(layer, dim=-1) for layer in zip(*layers, strict=True)],
+            [self._join(layer) for layer in zip(*layers, strict=True)],
             ElmoState(forward, backward[0] if backward else None),
         )
+
+    def _join(self, directions: tuple[Tensor, ...]) -> Tensor:
+        """Join the outputs of the directions, shape `(steps, hidden_size)`."""
+        return torch.cat(directions, dim=-1)
 
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
         """Make the initial state, in the dtype and on the device of `like`."""

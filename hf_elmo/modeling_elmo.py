@@ -1,5 +1,6 @@
 """The biLM in the order of the data: characters, words, words in context, their mix."""
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import Self, cast
@@ -13,8 +14,10 @@ from .bilm import ElmoBilm
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
+from .lstm_products import choose_product_dtype
 from .weight_marks import KeptResult, mark_weights
 from .word_cache import (
+    Encoder,
     WordCache,
     WordIds,
     encode_distinct,
@@ -166,6 +169,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
+        self.wide_encoder = KeptResult()  # a copy in float32, if products in its dtype are slow
         self.onnx_model = KeptResult()  # made by `hf_elmo.inference`
         self.post_init()
 
@@ -184,6 +188,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         Other changes of weights and of the configuration are seen.
         """
         self.word_cache.clear()
+        self.wide_encoder.clear()
         self.onnx_model.clear()
         for module in self.modules():
             if isinstance(module, ElmoLstm):
@@ -231,8 +236,16 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         marks = mark_weights(self.config, encoder.parameters()) if keeps else None
         if marks is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
-        cache = None if marks is None else self.word_cache
-        return encode_distinct(encoder, self.config, cache, marks, batches)
+            return encode_distinct(encoder, self.config, None, None, batches)
+        dtype, product_dtype = self.dtype, choose_product_dtype(self.dtype, self.device.type)
+        encode: Encoder = encoder
+        if product_dtype != dtype:  # products that are emulated are several times slower
+            wide = self.wide_encoder.get(marks, lambda: copy.deepcopy(encoder).to(product_dtype))
+
+            def encode(*ids: Tensor | None) -> Tensor:
+                return wide(*ids).to(dtype)
+
+        return encode_distinct(encode, self.config, self.word_cache, marks, batches)
 
     @torch.compiler.disable
     def run_lstms(

@@ -1,7 +1,7 @@
 """Embed many sentences: batches by length, with limited memory."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.scalar_mix import mix_layers
 
 from .exact_windows import NUM_BOUNDARIES, WindowRunner
@@ -186,13 +187,15 @@ def embed_pieces(
     bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
-    bilm = choose_backend(bilm, backend, quantization)
+    dtype = bilm.dtype if dtype is None else dtype
+    num_sentences = len(sentences) if isinstance(sentences, Sized) else None
+    bilm = choose_backend(bilm, backend, quantization, num_sentences)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
     select = partial(
         _select,
         wanted="all" if mixes_late else layers,
         model=bilm,
-        dtype=bilm.dtype if dtype is None else dtype,
+        dtype=dtype,
     )
     place = bilm.device if device is None else torch.device(device)
     runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place)
@@ -262,12 +265,18 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
 
 def _check_finite(piece: Piece) -> Piece:
     """Refuse vectors that are too large for their data type."""
-    if not torch.isfinite(piece.vectors).all():
+    if not _is_finite(piece.vectors):
         raise ValueError(
             f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights "
             "of the model are damaged, or its values are too large for this data type."
         )
     return piece
+
+
+def _is_finite(vectors: Tensor) -> bool:
+    if vectors.device.type != "cpu" or vectors.dtype == torch.bfloat16:
+        return bool(torch.isfinite(vectors).all())
+    return bool(np.isfinite(vectors.numpy()).all())  # NumPy: as in `_select`
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
@@ -276,7 +285,10 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
         return layers[wanted].to(dtype)
     if wanted == "top":
         return layers[-1].to(dtype)
-    stacked = torch.stack([layer.to(dtype) for layer in layers])
+    if isinstance(model, ElmoModel):
+        stacked = torch.stack([layer.to(dtype) for layer in layers])
+    else:  # in NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime
+        stacked = torch.from_numpy(np.stack([layer.numpy() for layer in layers])).to(dtype)
     if wanted == "mean":
         return stacked.mean(dim=0)
     return _mix(stacked, model) if wanted == "mix" else stacked
