@@ -4,7 +4,7 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO
 
 from transformers import PreTrainedTokenizerBase
 
@@ -32,7 +32,7 @@ def embed_file(
     tokenizer: PreTrainedTokenizerBase,
     settings: Settings,
     *,
-    output_format: str | None = None,
+    output_format: OutputFormat | None = None,
     overwrite: bool = False,
     progress: bool = False,
     engine: Engine | None = None,
@@ -132,21 +132,19 @@ def _check_finished(
         raise FileExistsError(f"{output} exists. Use another name, or pass --overwrite.")
 
 
-def find_format(output: Path, output_format: str | None) -> OutputFormat:
+def find_format(output: Path, output_format: OutputFormat | None) -> OutputFormat:
     """Return the given format of an output, or find it by the output's name.
 
     Raises:
         ValueError: If the format is unknown.
     """
-    known = get_args(OutputFormat)
     found = output_format or SUFFIXES.get(output.suffix)
-    for name in known:
-        if found == name:
-            return name
-    raise ValueError(
-        f"Unknown format of {str(output)!r}: expected a name that ends in one of "
-        f"{', '.join(SUFFIXES)}, or a format, one of {', '.join(known)}."
-    )
+    if found not in WRITERS:
+        raise ValueError(
+            f"Unknown format of {str(output)!r}: expected a name that ends in one of "
+            f"{', '.join(SUFFIXES)}, or a format, one of {', '.join(WRITERS)}."
+        )
+    return found
 
 
 def _delete(path: Path) -> None:
