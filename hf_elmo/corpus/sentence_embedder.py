@@ -153,9 +153,6 @@ def load_model(
             float32 models, else PyTorch.
         device: Device; None = a GPU if there is one, else the CPU.
 
-    Returns:
-        The model and the tokenizer.
-
     Raises:
         ValueError: If the model or the device does not exist, or the backend does not support the
             settings.

@@ -194,9 +194,6 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
         use: Questions to `predict` may lack answers. Questions to `train` on that lack the known
             place of an answer (`"ambiguous": true`) are skipped.
 
-    Returns:
-        The questions.
-
     Raises:
         ValueError: If the format is wrong, an answer is not at its position, or a question lacks
             a required answer.

@@ -152,9 +152,6 @@ class Task(ABC, Generic[Example, Found]):
             examples: Training data; determines the labels.
             bilm: Configuration of the biLM; the preset sets how its layers are mixed.
             **fields: Fields that override the preset; `elmo` holds those of the biLM.
-
-        Returns:
-            The configuration of the task's model.
         """
         chosen = self.presets[preset].fields
         elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
@@ -230,7 +227,7 @@ def predict(
     find: Callable[..., list[Any]] | None = None,
     progress: bool = False,
 ) -> list[Any]:
-    """Predict each example, on the model's device, in evaluation mode.
+    """Predict each example, in their order, on the model's device, in evaluation mode.
 
     Args:
         task: The task.
@@ -240,9 +237,6 @@ def predict(
         batch_size: Examples that run at once.
         find: A method of the model, such as `rank` of a classifier; None = its `predict`.
         progress: Whether a progress bar is shown.
-
-    Returns:
-        Predictions, in the order of the examples.
     """
     was_training = model.training
     model.train(False)

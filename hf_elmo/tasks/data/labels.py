@@ -41,9 +41,6 @@ def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[s
         num_words: Words of the sentence.
         scheme: `BIO` (begin, inside, outside) or `BIOUL` (also unit and last).
 
-    Returns:
-        A label for each word.
-
     Raises:
         ValueError: If a span reaches beyond the sentence or overlaps another.
     """
@@ -70,9 +67,6 @@ def find_spans(labels: Sequence[str]) -> list[Span]:
 
     Args:
         labels: A label for each word.
-
-    Returns:
-        The spans, in their order.
     """
     spans: list[Span] = []
     is_open = False
@@ -119,9 +113,6 @@ def decode_spans(
         mask: 1 at words, shape `(batch, tokens)`.
         labels: All labels, as `list_labels` lists them.
         transitions: Scores of pairs of labels, shape `(labels, labels)`; None = 0.
-
-    Returns:
-        The spans of each sentence.
     """
     if transitions is None:
         transitions = scores.new_zeros(len(labels), len(labels))

@@ -66,9 +66,6 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
             skipped.
         reads_tags: Whether there must be tags; else words may be alone, and there are no spans.
 
-    Returns:
-        The sentences.
-
     Raises:
         ValueError: If a line has another number of columns or no tag, if the first column counts
             the words, or if there is no sentence.
@@ -152,12 +149,10 @@ def read_trees(
     Args:
         path: A line a sentence: a tree with a label at every node, such as
             `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words between spaces.
-        min_phrase: Read the phrases of trees of at least so many words too; None = sentences only.
+        min_phrase: Add the phrases of trees with at least so many words after their sentence;
+            None = sentences only.
         reads_words: Whether a line without a tab that does not begin as a tree is a sentence
             without a label.
-
-    Returns:
-        Sentences, each followed by its phrases.
 
     Raises:
         ValueError: If a line is no tree.
@@ -234,9 +229,6 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
             and the binary parses, from which the words are read.
         keeps_all: Whether pairs without a gold label (`-`) are kept.
 
-    Returns:
-        The pairs.
-
     Raises:
         ValueError: If a line is not what it should be.
     """
@@ -294,9 +286,6 @@ def read_frames(path: Path) -> list[Frame]:
     Args:
         path: JSON lines (`.jsonl`) of `tokens` and `frames`, each with `v` and `args` of
             `[label, first, last]`; else the columns of CoNLL-2012.
-
-    Returns:
-        The frames.
 
     Raises:
         ValueError: If a line is not what it should be.

@@ -80,9 +80,6 @@ def find_best_paths(
         transitions: Shape `(labels, labels)`, from the row's label to the column's.
         allowed: True where the column's label may follow the row's, shape `(labels, labels)`; what
             may follow or precede label 0 may start or end a sentence; None = all.
-
-    Returns:
-        The labels of each sentence's words.
     """
     lengths = mask.sum(dim=1).tolist()
     if not mask.shape[1]:
