@@ -1,6 +1,6 @@
 """The biLM in the order of the data: characters, words, words in context, their mix."""
 
-import warnings
+import copy
 from collections.abc import Sequence
 from typing import Self, cast
 
@@ -13,8 +13,10 @@ from .bilm import ElmoBilm
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
-from .weight_marks import KeptResult, mark_weights
+from .lstm_products import choose_product_dtype
+from .weight_fingerprint import KeptResult, fingerprint_weights
 from .word_cache import (
+    Encoder,
     WordCache,
     WordIds,
     encode_distinct,
@@ -166,6 +168,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
+        self.wide_encoder = KeptResult()  # a copy in float32, if products in its dtype are slow
         self.onnx_model = KeptResult()  # made by `hf_elmo.inference`
         self.post_init()
 
@@ -184,6 +187,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         Other changes of weights and of the configuration are seen.
         """
         self.word_cache.clear()
+        self.wide_encoder.clear()
         self.onnx_model.clear()
         for module in self.modules():
             if isinstance(module, ElmoLstm):
@@ -199,40 +203,27 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
         setattr(self.token_encoder, name, value)
 
-    def quantize(self, quantization: str | None) -> Self:
-        """Do nothing but warn: products in 8 bits are those of ONNX Runtime (deprecated).
-
-        Args:
-            quantization: `"int8"`, or None, which does not warn.
-
-        Returns:
-            The model itself, which computes in its own dtype.
-
-        Raises:
-            ValueError: If it is neither.
-        """
-        if quantization not in ("int8", None):
-            raise ValueError(f'Expected quantization "int8" or None, got {quantization!r}.')
-        if quantization is not None:
-            warnings.warn(
-                'ElmoModel.quantize("int8") has no effect and will be removed: the model computes '
-                f"in {self.dtype}. For products in 8 bits use "
-                'hf_elmo.onnx.OrtElmoModel.from_pretrained(name, quantization="int8").',
-                FutureWarning,
-                stacklevel=2,
-            )
-        return self
-
     def _encode(self, *batches: WordIds) -> list[Tensor]:
         encoder = self.token_encoder
         may_learn = self.training or torch.is_grad_enabled()
         may_learn = may_learn and any(weight.requires_grad for weight in self.parameters())
         keeps = not may_learn and is_plain(encoder, ENCODER_CLASSES)
-        marks = mark_weights(self.config, encoder.parameters()) if keeps else None
-        if marks is None:
+        fingerprint = fingerprint_weights(self.config, encoder.parameters()) if keeps else None
+        if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
-        cache = None if marks is None else self.word_cache
-        return encode_distinct(encoder, self.config, cache, marks, batches)
+            return [encode_distinct(encoder, self.config, None, None, *ids) for ids in batches]
+        dtype, product_dtype = self.dtype, choose_product_dtype(self.dtype, self.device.type)
+        encode: Encoder = encoder
+        if product_dtype != dtype:  # products that are emulated are several times slower
+            wide = self.wide_encoder.get(
+                fingerprint, lambda: copy.deepcopy(encoder).to(product_dtype)
+            )
+
+            def encode(*ids: Tensor | None) -> Tensor:
+                return wide(*ids).to(dtype)
+
+        cache = self.word_cache
+        return [encode_distinct(encode, self.config, cache, fingerprint, *ids) for ids in batches]
 
     @torch.compiler.disable
     def run_lstms(

@@ -120,7 +120,7 @@ def train(
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
     hold_to_settings(output, settings)
     clock = TimeBound(output, max_minutes)
-    examples, heldout = chosen.read_training(train, preset), chosen.read(dev)
+    examples, heldout = chosen.read(train, "train", preset), chosen.read(dev)
     static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)
     mix = {"mix_layers": mix_layers, "mix_layer_norm": layer_norm, "mix_l2": mix_l2}
     fields = _keep_set({"elmo_at": elmo, "elmo_dropout": elmo_dropout})
@@ -240,7 +240,7 @@ def predict(
     check_output_file(output, [source], overwrite=overwrite)
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
-    examples = task.read_unlabelled(source)
+    examples = task.read(source, "predict")
     found = predict_examples(
         task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
     )

@@ -26,7 +26,6 @@ from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.sentence_embedder import load_model
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.inference.embedding import embed_layers
 
@@ -38,10 +37,13 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 # Dtype, backend and quantization of each contender.
 ENGINES: dict[str, tuple[str, Backend, Quantization]] = {
+    "float32": ("float32", "auto", None),
+    "bfloat16": ("bfloat16", "auto", None),
+    "float16": ("float16", "auto", None),
+    "int8": ("float32", "auto", "int8"),
     "torch float32": ("float32", "torch", None),
     "torch bfloat16": ("bfloat16", "torch", None),
     "onnx float32": ("float32", "onnx", None),
-    "onnx int8": ("float32", "onnx", "int8"),
 }
 EXACT = 2e-4  # greatest difference of the plain loop to an engine in float32
 ROUNDED = 0.2  # and in bfloat16 or int8
@@ -51,8 +53,8 @@ import json, sys, time
 import psutil, torch
 from transformers import PreTrainedModel  # `import transformers` alone puts its 130 MB off
 imported = psutil.Process().memory_info().rss
-from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.corpus.sentence_embedder import load_model
+from hf_elmo.inference.embedding import embed_layers
 folder, dtype, backend, quantization, text, num_sentences = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")][: int(num_sentences)]
 sentences.sort(key=len)
@@ -168,7 +170,12 @@ def measure(contenders: dict[str, Callable[[], Any]], repeats: int) -> dict[str,
 
 
 def measure_rows(
-    model: ElmoModel, tokenizer: ElmoTokenizer, sentences: Sentences, batch_size: int, repeats: int
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentences: Sentences,
+    batch_size: int,
+    engines: list[str],
+    repeats: int,
 ) -> list[list[str]]:
     """Measure words a second of all contenders at a batch size, a row each."""
     sentences = sorted(sentences, key=len, reverse=True)
@@ -203,9 +210,10 @@ def measure_rows(
             engine.run_bilm(batch.packed.data.to(engine.dtype), batch.sizes)
 
     contenders: dict[str, Callable[[], Any]] = {"plain loop": run_plain}
-    for name, (dtype, backend, quantization) in ENGINES.items():
+    for name in engines:
+        dtype, backend, quantization = ENGINES[name]
         copied = copy.deepcopy(model).to(getattr(torch, dtype))
-        engine = choose_backend(copied, backend, quantization)
+        engine = choose_backend(copied, backend, quantization, batch_size)
         tolerance = EXACT if name.endswith("float32") else ROUNDED
         check(embed(engine), run_plain(), batches, tolerance)
         contenders[name] = functools.partial(embed, engine)
@@ -288,6 +296,7 @@ def main(
     sentences: Annotated[int, typer.Option(help="Sentences of the text.")] = 64,
     repeats: Annotated[int, typer.Option(help="Interleaved runs; medians count.")] = 5,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch and of ONNX Runtime.")] = 2,
+    engines: Annotated[str, typer.Option(help=f"Of {', '.join(ENGINES)}.")] = ",".join(ENGINES),
 ) -> None:
     """Print tables of words a second, of memory and of the time to the first vector.
 
@@ -308,15 +317,17 @@ def main(
                 ElmoModel(ElmoConfig(**SIZES[name])).save_pretrained(folder)
                 ElmoTokenizer().save_pretrained(folder)
             source = folder if name in SIZES else resolve_name(name)
-            model, tokenizer = load_model(source, backend="torch", device="cpu")
+            model = ElmoModel.from_pretrained(source, dtype=torch.float32)
+            tokenizer = ElmoTokenizer.from_pretrained(source)
             rows = [
                 row
                 for size in map(int, batch_sizes.split(","))
-                for row in measure_rows(model, tokenizer, words, size, repeats)
+                for row in measure_rows(model, tokenizer, words, size, engines.split(","), repeats)
             ]
             print_table((name, "batch", "words/s", "to plain loop"), rows)
             processes = [
-                [engine, *measure_process(source, engine, text, sentences)] for engine in ENGINES
+                [engine, *measure_process(source, engine, text, sentences)]
+                for engine in engines.split(",")
             ]
             print_table((name, "first vector, s", "peak memory, MB"), processes)
             pipes = measure_pipe(source, words, repeats)

@@ -1,21 +1,23 @@
 """The engine is ONNX Runtime where that is right, and PyTorch elsewhere."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
-from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo import ElmoModel, ElmoTokenizer, lstm, modeling_elmo
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.corpus import SentenceEmbedder
 from hf_elmo.inference import backend
-from hf_elmo.inference.backend import choose_backend
+from hf_elmo.inference.backend import Quantization, choose_backend
 from hf_elmo.inference.embedding import embed_layers
-from hf_elmo.onnx import OrtElmoModel
+from hf_elmo.onnx import OrtElmoModel, ort_model
+from hf_elmo.onnx.support import has_exact_int8
 
 SENTENCES = [["The", "bank"], ["A", "river", "bank", "."]]
 
@@ -41,8 +43,8 @@ def parametrize_weight(model: ElmoModel) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda m: m.train(), lambda m: m.bfloat16(), lambda m: m.double(), hook, parametrize_weight],
-    ids=["training", "bfloat16", "float64", "hook", "parametrization"],
+    [lambda m: m.train(), lambda m: m.double(), hook, parametrize_weight],
+    ids=["training", "float64", "hook", "parametrization"],
 )
 def test_a_changed_model_is_run_by_pytorch(
     tiny_model: ElmoModel, change: Callable[[ElmoModel], Any]
@@ -67,6 +69,85 @@ def test_a_large_model_in_float32_is_run_by_pytorch_where_onednn_is(
     assert isinstance(choose_backend(tiny_model, quantization="int8"), OrtElmoModel)
     monkeypatch.setattr(backend, "can_pack", lambda *_: False)
     assert isinstance(choose_backend(tiny_model), OrtElmoModel)
+
+
+class Row(NamedTuple):
+    """A row of the table of `choose_backend`."""
+
+    dtype: torch.dtype
+    quantization: Quantization
+    has_instructions: bool
+    is_large: bool
+    num_sentences: int | None
+    engine: type[ElmoBilm]
+    tolerance: float  # of the greatest value
+
+
+TABLE = [
+    Row(torch.float32, None, True, False, 1, OrtElmoModel, 1e-5),
+    Row(torch.float32, None, True, True, 1, ElmoModel, 1e-5),
+    Row(torch.bfloat16, None, True, False, 15, OrtElmoModel, 1e-5),
+    Row(torch.bfloat16, None, True, False, 16, ElmoModel, 0.03),
+    Row(torch.bfloat16, None, True, False, None, ElmoModel, 0.03),
+    Row(torch.bfloat16, None, True, True, 1, ElmoModel, 0.03),
+    Row(torch.bfloat16, None, False, False, None, OrtElmoModel, 1e-5),
+    Row(torch.bfloat16, None, False, True, None, ElmoModel, 0.01),
+    Row(torch.float16, None, False, False, None, OrtElmoModel, 1e-5),
+    Row(torch.float16, None, False, True, None, ElmoModel, 2e-3),
+    Row(torch.float32, "int8", True, False, None, OrtElmoModel, 0.03),
+    Row(torch.float32, "int8", False, False, None, OrtElmoModel, 0.1),  # 0.9 if they saturated
+    Row(torch.bfloat16, "int8", False, True, None, OrtElmoModel, 0.1),
+]
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_each_row_of_the_table_computes_nearly_what_float64_does(
+    row: Row, tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if row.quantization and row.has_instructions and not has_exact_int8():
+        pytest.skip("sums of 8-bit products saturate on this processor")
+    # In 8 bits these are the largest values, so that the sum of two products exceeds 16 bits.
+    config = tiny_model.config
+    for name, weight in tiny_model.named_parameters():
+        if "state_weight" in name or "input_weight" in name:
+            weight.data.fill_(1 / config.projection_size)
+    tiny_model.clear_caches()
+    tiny_model.to(row.dtype)
+    packed, sizes = torch.ones(6, config.projection_size), [2, 2, 1, 1]
+    expected, _ = copy.deepcopy(tiny_model).double().run_bilm(packed.double(), sizes)
+    has_bfloat16 = row.has_instructions and row.dtype == torch.bfloat16
+    product_dtype = torch.bfloat16 if has_bfloat16 else torch.float32
+    for module in (backend, modeling_elmo, lstm):
+        monkeypatch.setattr(module, "choose_product_dtype", lambda *_: product_dtype)
+    monkeypatch.setattr(ort_model, "has_exact_int8", lambda: row.has_instructions)
+    monkeypatch.setattr(backend, "LARGE_STEP", 1 if row.is_large else 2**60)
+    monkeypatch.setattr(backend, "can_pack", lambda *_: True)
+    chosen = choose_backend(tiny_model, "auto", row.quantization, row.num_sentences)
+    assert type(chosen) is row.engine
+    actual, _ = chosen.run_bilm(packed.to(chosen.dtype), sizes)
+    for layer, exact in zip(actual, expected, strict=True):
+        bound = row.tolerance * exact.abs().max().item()
+        assert_close(layer.double(), exact, rtol=0, atol=bound)
+
+
+def test_words_are_encoded_in_float32_where_products_in_half_precision_are_emulated(
+    tiny_model: ElmoModel, tokenizer: ElmoTokenizer
+) -> None:
+    tiny_model.half()
+    (words, *_), *_ = embed_layers([["bank"]], tiny_model, tokenizer, backend="torch")
+    (exact, *_), *_ = embed_layers([["bank"]], copy.deepcopy(tiny_model).double(), tokenizer)
+    assert words.dtype == torch.float16
+    assert torch.equal(words, exact.half())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_vectors_have_the_dtype_of_the_model(
+    dtype: torch.dtype, tiny_model: ElmoModel, tokenizer: ElmoTokenizer
+) -> None:
+    tiny_model.to(dtype)
+    assert isinstance(choose_backend(tiny_model, num_sentences=1), OrtElmoModel)
+    (layers,) = embed_layers([["bank"]], tiny_model, tokenizer)
+    assert layers.dtype == dtype
 
 
 def test_an_unknown_backend_is_refused(tiny_model: ElmoModel) -> None:

@@ -12,9 +12,13 @@ def test_a_model_as_it_was_loaded_has_no_problem(tiny_model: ElmoModel) -> None:
     assert find_problem(tiny_model) is None
 
 
-def test_a_model_in_half_precision_can_be_rounded_to_8_bits(tiny_model: ElmoModel) -> None:
-    tiny_model.half()
-    assert "in torch.float16" in str(find_problem(tiny_model))
+def test_a_model_in_half_precision_has_no_problem(tiny_model: ElmoModel) -> None:
+    assert find_problem(tiny_model.half()) is None
+
+
+def test_a_model_in_double_precision_can_be_rounded_to_8_bits(tiny_model: ElmoModel) -> None:
+    tiny_model.double()
+    assert "in torch.float64" in str(find_problem(tiny_model))
     assert find_problem(tiny_model, "int8") is None
 
 
