@@ -446,7 +446,7 @@ def list_ablation(rows: Iterable[Row]) -> list[Run]:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Save a figure that is legible on white and on black, with the same bytes each time."""
-    mpl.rcParams["svg.hashsalt"] = path.stem
+    mpl.rcParams["svg.hashsalt"] = "paper"
     for axes in figure.axes:
         axes.tick_params(colors=INK)
         for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
