@@ -250,7 +250,7 @@ class ElmoTask(SavedComponent):
 
     def _is_same(self, source: LayerSource) -> bool:
         """Return whether the biLM of an `elmo` component equals the model's."""
-        from hf_elmo.weight_marks import mark_weights
+        from hf_elmo.weight_fingerprint import fingerprint_weights
 
         model, shim = self.load().model, get_shim(source.model)
         if not model.config.num_mixes or shim.quantization is not None:
@@ -258,7 +258,7 @@ class ElmoTask(SavedComponent):
         own, other = model.elmo, shim.load().model
         if any(getattr(own.config, x) != getattr(other.config, x) for x in BILM_FIELDS):
             return False
-        marks = [mark_weights(x.config, x.parameters()) for x in (own, other)]
+        marks = [fingerprint_weights(x.config, x.parameters()) for x in (own, other)]
         if None in marks or self._compared is None or self._compared[0] != marks:
             self._compared = marks, _have_equal_weights(own, other)
         return self._compared[1]
