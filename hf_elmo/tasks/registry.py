@@ -42,9 +42,6 @@ def load_task_model(name: str, **options: Any) -> TaskModel:
         name: A folder, or a name on the Hugging Face Hub.
         **options: For `from_pretrained`.
 
-    Returns:
-        The task, the model in evaluation mode, and the object that makes its inputs.
-
     Raises:
         OSError: If there is no model of that name.
         ValueError: If it is not a task model.
