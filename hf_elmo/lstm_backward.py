@@ -1,4 +1,4 @@
-"""Gradient of an LSTM layer, computed from what the forward pass has saved."""
+"""Gradient of an LSTM layer, computed from the values that the forward pass saved."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from .lstm_threads import run_directions
 
 
 def states_before(states: Sequence[Tensor], initial: Tensor, run: LayerRun) -> list[Tensor]:
-    """Collect the states that the time steps started from, given those that they ended with."""
+    """Collect the initial states of the time steps, given their final states."""
     before = []
     for t, alive in enumerate(run.batch_sizes):
         earlier = t + 1 if run.reverse else t - 1

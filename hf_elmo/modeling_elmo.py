@@ -28,8 +28,8 @@ from .word_cache import (
 class ElmoHighway(nn.Module):
     """Highway layer: `g * relu(transform(x)) + (1 - g) * x`, `g = sigmoid(gate(x))`.
 
-    Srivastava et al. 2015, with the names of bilm-tf's "carry" gate put right: it multiplies the
-    transform (bilm/model.py, `high`).
+    Srivastava et al. 2015. bilm-tf calls this gate "carry", although it multiplies the transform
+    (bilm/model.py, `high`).
     """
 
     def __init__(self, width: int) -> None:
@@ -139,8 +139,8 @@ ENCODER_CLASSES = {ElmoTokenEncoder, ElmoHighway, nn.Conv1d, nn.Embedding, nn.Li
 def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
     """Convolve words `(words, characters, width)` to `(words, positions, filters)`.
 
-    With so few channels, a product of windows trains in a quarter less time; what is not trained
-    gets a convolution, whose order of sums is nearer to that of the original programs.
+    With so few channels, a product of windows trains in a quarter less time. Without training, a
+    convolution sums in an order closer to that of the original implementation.
     """
     if not (torch.is_grad_enabled() and layer.training and layer.weight.requires_grad):
         return layer(x.transpose(1, 2)).transpose(1, 2)
