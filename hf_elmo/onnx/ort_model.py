@@ -39,21 +39,13 @@ _ABANDONED: list[object] = []
 
 @dataclass
 class Sessions:
-    """Sessions of ONNX Runtime, and where they may be used.
+    """Sessions of ONNX Runtime, for one process and number of threads."""
 
-    Attributes:
-        process: Process id: after a fork, the child makes its own.
-        threads: Number of threads that they were made for.
-        encoder: From the ids of words to their vectors.
-        directions: From word vectors to layers, the forward direction first.
-        pool: A thread for each direction, or None.
-    """
-
-    process: int
+    process: int  # after a fork, the child makes its own
     threads: int
-    encoder: onnxruntime.InferenceSession
-    directions: list[onnxruntime.InferenceSession]
-    pool: ThreadPoolExecutor | None
+    encoder: onnxruntime.InferenceSession  # from the ids of words to their vectors
+    directions: list[onnxruntime.InferenceSession]  # from word vectors to layers, forward first
+    pool: ThreadPoolExecutor | None  # a thread for each direction
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # `os` is gone at exit
         if getpid() != self.process:
@@ -320,11 +312,7 @@ def _describe_weights(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
 
 
 class ModelWeights:
-    """The weights of a model in memory, which must not change.
-
-    Args:
-        weights: The weights by their names.
-    """
+    """The weights of a model in memory, which must not change."""
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
         self.weights = weights
