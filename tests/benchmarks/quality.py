@@ -1,7 +1,7 @@
 """What a biLM's layers know of parts of speech, in float32 and in reduced precision.
 
 A linear probe, as in the paper (Peters et al. 2018, 5.3, Table 6), on open data; beside it, how far
-layers in reduced precision are from float32. `senses.py` is the probe of senses.
+layers in reduced precision are from float32. `examples/paper` has the probe of senses.
 """
 
 import gzip
@@ -97,6 +97,7 @@ def main(
         "float32": trained,
         "bfloat16": ElmoModel.from_pretrained(name, dtype=torch.bfloat16),
         "int8": OrtElmoModel.from_pretrained(name, quantization="int8"),
+        "int8 in 7 bits": OrtElmoModel.from_pretrained(name, quantization="int7"),
     }
     torch.manual_seed(0)
     random = {"random weights": ElmoModel(trained.config).eval()}
