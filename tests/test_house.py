@@ -46,7 +46,7 @@ BANNED_TURN = re.compile(
     r"\b(of which|by which|that is no|is none|lest|anew|told|tells?|met|begun|go(es)? on|going on"
     r"|stands?|stood|lies|lays? out|laid out|puts? right|for the while|those that|what is)\b"
 )
-# Folders and pages that are written so; the others follow, folder by folder.
+# Packages whose docstrings, comments and messages are searched for them, beside all pages.
 PLAIN = ("convert", "hf_elmo", "spacy_elmo")
 TEXTS = sorted(
     path
