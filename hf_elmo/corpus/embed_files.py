@@ -17,7 +17,6 @@ from .output_parts import (
     Engine,
     describe_run,
     embed_blocks,
-    find_folder,
     open_folder,
     write_parts,
 )
@@ -63,7 +62,7 @@ def embed_file(
     kind = find_format(output, output_format)
     if settings.id_column is not None and kind != "parquet":
         raise ValueError(f"Expected a parquet output with an id column, got {kind}.")
-    folder = find_folder(output)
+    folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
         rows = Rows(source, settings)

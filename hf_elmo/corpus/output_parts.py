@@ -44,11 +44,6 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
     }
 
 
-def find_folder(output: Path) -> Path:
-    """Return the folder for the parts of an output."""
-    return output.with_name(output.name + ".partial")
-
-
 def open_folder(folder: Path, run: dict[str, Any]) -> None:
     """Make the folder for the parts, or check that it belongs to the same run."""
     path = folder / SETTINGS_NAME
