@@ -93,13 +93,14 @@ def evaluate(
     python -m hf_elmo evaluate heldout.txt --model my-bilm
     python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
 
-    Words outside the target vocabulary count as <UNK>. All figures except "per word" include the
-    ends of sentences: </S> in the forward direction, <S> in the backward direction.
+    Words outside the target vocabulary count as <UNK>. A model over pieces predicts pieces. All
+    figures except "per word" include the ends of sentences: </S> in the forward direction, <S> in
+    the backward direction.
     """  # noqa: D301 (click's marker for text without wrapping)
     if batch_size is not None and protocol == "sentences":
         raise ValueError("Expected --protocol bilm-tf together with --batch-size.")
-    text = read_files(files, input_format, pipeline)
     language_model = load_language_model(resolve_name(model))
+    text = language_model[-1].read(read_files(files, input_format, pipeline))
     if protocol == "bilm-tf":
         result = evaluate_stream(*language_model, text, batch_size=batch_size or 128)
     else:
@@ -136,7 +137,7 @@ def score(
     """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
     number = -1
-    text = read_files(files, input_format, pipeline)
+    text = loaded[-1].read(read_files(files, input_format, pipeline))
     for number, scores in enumerate(score_sentences(text(None), *loaded)):
         nothing = torch.full((len(scores.words),), math.nan)
         columns = [

@@ -1,5 +1,7 @@
 """Load a language model: a biLM with its softmax and its target words."""
 
+from pathlib import Path
+
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
@@ -7,14 +9,17 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.loading import check_name
 from hf_elmo.modeling_heads import ElmoForPreTraining
 
-from .vocabulary import VOCABULARY_NAME, TargetVocabulary
+from .vocabulary import PIECES_NAME, VOCABULARY_NAME, TargetVocabulary
 
 
 def load_vocabulary(name: str) -> TargetVocabulary | None:
     """Load the target words of a model from its folder or the Hub; None = no target words."""
     check_name(name)
-    path = cached_file(name, VOCABULARY_NAME, _raise_exceptions_for_missing_entries=False)
-    return None if path is None else TargetVocabulary.from_file(path)
+    path, _ = (
+        cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        for file in (VOCABULARY_NAME, PIECES_NAME)
+    )
+    return None if path is None else TargetVocabulary.from_file(Path(path).parent)
 
 
 def load_language_model(

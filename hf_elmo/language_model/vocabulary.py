@@ -1,12 +1,18 @@
-"""Target words of the language model: counting, files, and lookup of ids."""
+"""Target words of the language model, or subword pieces: counting, files, and lookup of ids."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from hf_elmo.text.text_reader import SentenceReader
+
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # first lines of bilm-tf's files
 VOCABULARY_NAME = "target_vocab.txt"
+PIECES_NAME = "pieces.json"
+PIECE_MARK = "##"  # starts each piece of a word but the first
 
 
 def read_words(path: Path) -> list[str]:
@@ -36,13 +42,16 @@ class TargetVocabulary:
 
     Args:
         words: All words, without duplicates, including `<S>`, `</S>` and `<UNK>`.
+        pieces: Splits the words of a text into pieces, if `words` are pieces; None = they are
+            words.
 
     Raises:
         ValueError: If a special word is missing, or a word occurs twice.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], pieces: Tokenizer | None = None) -> None:
         self.words = list(words)
+        self.pieces = pieces
         self._ids = {word: row for row, word in enumerate(self.words)}
         missing = [word for word in SPECIAL_WORDS if word not in self._ids]
         if missing:
@@ -67,18 +76,28 @@ class TargetVocabulary:
         """Look up words; words outside the vocabulary become `<UNK>`."""
         return [self._ids.get(word, self._unknown) for word in words]
 
+    def read(self, text: SentenceReader) -> SentenceReader:
+        """Read a text in the units of the vocabulary: split its words if these are pieces."""
+        return text if self.pieces is None else split_words(text, self.pieces)
+
     @classmethod
     def from_file(cls, path: Path | str) -> "TargetVocabulary":
-        """Read a vocabulary file, or the file in a model's folder."""
+        """Read a vocabulary file, or the files in a model's folder."""
         path = Path(path)
-        if path.is_dir():
-            path = path / VOCABULARY_NAME
-        return cls(read_words(path))
+        if not path.is_dir():
+            return cls(read_words(path))
+        pieces = path / PIECES_NAME
+        return cls(
+            read_words(path / VOCABULARY_NAME),
+            Tokenizer.from_file(str(pieces)) if pieces.is_file() else None,
+        )
 
     def save(self, path: Path | str) -> None:
-        """Write a vocabulary file, or `target_vocab.txt` in a folder."""
+        """Write a vocabulary file; or `target_vocab.txt`, and `pieces.json` if any, in a folder."""
         path = Path(path)
         if path.is_dir():
+            if self.pieces is not None:
+                self.pieces.save(str(path / PIECES_NAME))
             path = path / VOCABULARY_NAME
         write_words(path, self.words)
 
@@ -113,3 +132,32 @@ def build_vocabulary(
     if max_size is not None:
         words = words[: max(0, max_size - len(SPECIAL_WORDS))]
     return TargetVocabulary([*SPECIAL_WORDS, *words])
+
+
+def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
+    """Learn pieces of words by byte pair encoding, and count them.
+
+    Args:
+        text: The text.
+        max_size: Maximum number of pieces, including `<S>`, `</S>` and `<UNK>`.
+
+    Returns:
+        The pieces by decreasing frequency in the text, after the three special words.
+    """
+    pieces = Tokenizer(models.BPE(unk_token=UNKNOWN, continuing_subword_prefix=PIECE_MARK))
+    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=max_size,
+        special_tokens=list(SPECIAL_WORDS),
+        continuing_subword_prefix=PIECE_MARK,
+        show_progress=False,
+    )
+    pieces.train_from_iterator(map(" ".join, text(None)), trainer)
+    counts = count_words(split_words(text, pieces)(None))
+    counts.update(dict.fromkeys(pieces.get_vocab(), 0))  # even if unused
+    return TargetVocabulary(build_vocabulary(counts, min_count=0).words, pieces)
+
+
+def split_words(text: SentenceReader, pieces: Tokenizer) -> SentenceReader:
+    """Split the words of a text into pieces."""
+    return lambda rng: (pieces.encode(x, is_pretokenized=True).tokens for x in text(rng))

@@ -226,7 +226,9 @@ class OrtElmoModel(ElmoBilm):
         def encode_all(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
             return encode_in_chunks(encode, self.config, input_ids, word_input_ids)
 
-        return encode_distinct(encode_all, self.config, self.word_cache, (), batches)
+        return [
+            encode_distinct(encode_all, self.config, self.word_cache, (), *ids) for ids in batches
+        ]
 
     def run_lstms(
         self,

@@ -25,6 +25,7 @@ from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.streams import SentenceStream, WindowStream
 from hf_elmo.language_model.vocabulary import (
     TargetVocabulary,
+    build_pieces,
     build_vocabulary,
     count_words,
 )
@@ -57,6 +58,7 @@ HELD_OPTIONS = (
     "split",
     "column",
     "vocab_size",
+    "units",
     "preset",
     "config",
     "from_model",
@@ -75,6 +77,7 @@ HELD_OPTIONS = (
 )
 
 Preset = Literal["mini", "small", "medium", "original"]
+Units = Literal["characters", "pieces", "words"]
 Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "linear", "constant"]
 
@@ -110,6 +113,13 @@ def pretrain(
     vocab_size: Annotated[
         int, typer.Option(help="Number of target words without --vocab.", min=4)
     ] = DEFAULT_VOCABULARY_SIZE,
+    units: Annotated[
+        Units,
+        typer.Option(
+            help="Input of a new model: the characters of any word; or a table of the target "
+            "words, or of subword pieces, which are then also the targets."
+        ),
+    ] = "characters",
     preset: Annotated[Preset, typer.Option(help="Size of a new model.")] = "small",
     config: Annotated[
         Path | None, typer.Option(help="config.json of a new model, instead of --preset.")
@@ -221,12 +231,13 @@ def pretrain(
     """  # noqa: D301 (click's marker for text without wrapping)
     _check_options(context.params)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
-    if next(text(None), None) is None:
-        raise ValueError("Expected sentences to train on, found none.")
     heldout = read_files(valid, input_format, pipeline) if valid else None
-    words = _choose_vocabulary(text, vocabulary, vocab_size, from_model, output if resume else None)
+    words = _choose_vocabulary(
+        text, vocabulary, vocab_size, units, from_model, output if resume else None
+    )
+    text, heldout = words.read(text), heldout and words.read(heldout)
     set_seed(seed)
-    model, tokenizer = _choose_model(words, preset, config, from_model)
+    model, tokenizer = _choose_model(words, units, preset, config, from_model)
     if dropout is not None:
         model.config.dropout = dropout
     if gradient_checkpointing:
@@ -272,6 +283,12 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ValueError("Expected --valid together with --patience.")
     if options["config"] is not None and options["from_model"] is not None:
         raise ValueError("Expected either --config or --from, got both.")
+    if options["units"] != "characters" and options["from_model"] is not None:
+        raise ValueError("Expected --units without --from: a model keeps its units.")
+    if options["units"] != "characters" and options["char_noise"]:
+        raise ValueError("Expected --char-noise for --units characters only.")
+    if options["units"] == "pieces" and options["vocabulary"] is not None:
+        raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
     check_output(output, resume=options["resume"])
     hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS})
 
@@ -302,9 +319,13 @@ def _read_text(
     if (files is None) == (dataset is None):
         raise ValueError("Expected either --train or --dataset.")
     if files is not None:
-        return read_files(files, input_format, pipeline, has_weights=True)
-    examples = _load_dataset(str(dataset), config, split)
-    return read_dataset(examples, column, input_format, pipeline)
+        text = read_files(files, input_format, pipeline, has_weights=True)
+    else:
+        examples = _load_dataset(str(dataset), config, split)
+        text = read_dataset(examples, column, input_format, pipeline)
+    if next(text(None), None) is None:
+        raise ValueError("Expected sentences to train on, found none.")
+    return text
 
 
 def _load_dataset(name: str, config: str | None, split: str) -> Any:
@@ -331,10 +352,11 @@ def _choose_vocabulary(
     text: SentenceReader,
     path: Path | None,
     size: int,
+    units: Units,
     from_model: str | None,
     resumed: Path | None,
 ) -> TargetVocabulary:
-    """Read or count the target words; a resumed run keeps its words."""
+    """Read or count the target words or pieces; a resumed run keeps them."""
     given = None if path is None else TargetVocabulary.from_file(path)
     for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
         known = load_vocabulary(str(checkpoint))
@@ -343,17 +365,22 @@ def _choose_vocabulary(
         given = known or given
     if given is None and from_model is not None:
         given = load_vocabulary(resolve_name(from_model))
+    if given is None and units == "pieces":
+        return build_pieces(text, max_size=size)
     return given or build_vocabulary(count_words(text(None)), max_size=size)
 
 
 def _choose_model(
-    words: TargetVocabulary, preset: Preset, config: Path | None, from_model: str | None
+    words: TargetVocabulary,
+    units: Units,
+    preset: Preset,
+    config: Path | None,
+    from_model: str | None,
 ) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
     if from_model is not None:
         return load_model_to_continue(resolve_name(from_model), words)
-    if config is not None:
-        return create_model(ElmoConfig.from_json_file(config), words)
-    return create_model(ElmoConfig(**PRESETS[preset]), words)
+    sizes = ElmoConfig.from_json_file(config) if config else ElmoConfig(**PRESETS[preset])
+    return create_model(sizes, words, has_characters=units == "characters")
 
 
 def _count_targets(text: SentenceReader) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from hf_elmo.character_ids import PADDING_OFFSET
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import TargetVocabulary
@@ -30,15 +31,32 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def create_model(
-    config: ElmoConfig, vocabulary: TargetVocabulary
+    config: ElmoConfig, vocabulary: TargetVocabulary, *, has_characters: bool = True
 ) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
-    """Create an untrained biLM that reads bytes, and its tokenizer.
+    """Create an untrained biLM, and its tokenizer.
+
+    Args:
+        config: Sizes. A configured width of word vectors is kept.
+        vocabulary: Target words.
+        has_characters: Whether the biLM reads the bytes of any word, or has a vector for each
+            target word.
 
     Raises:
-        ValueError: If the configuration has a word lexicon.
+        ValueError: If a biLM that reads bytes has a word lexicon.
     """
+    if not has_characters:
+        start, end = vocabulary.boundary_ids
+        table = {
+            "char_embedding_size": 0,
+            "word_vocab_size": len(vocabulary) + PADDING_OFFSET,
+            "word_embedding_size": config.word_embedding_size or config.projection_size,
+            "sentence_start_word_id": start + PADDING_OFFSET,
+            "sentence_end_word_id": end + PADDING_OFFSET,
+        }
+        config = ElmoConfig.from_dict(config.to_dict() | table)
     config.vocab_size = len(vocabulary)
-    tokenizer = ElmoTokenizer.from_config(config)
+    words = None if has_characters else vocabulary.words
+    tokenizer = ElmoTokenizer.from_config(config, word_vocab=words)
     return ElmoForPreTraining(config), tokenizer
 
 

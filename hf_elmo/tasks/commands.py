@@ -83,6 +83,14 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples of a step.", min=1)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="At the start.", min=0)] = None,
+    schedule: Annotated[
+        Literal["constant", "linear", "halved"] | None,
+        typer.Option(help="Learning rate: constant, linear to 0, or halved on a plateau."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Epochs without a better score after which training ends.", min=1),
+    ] = None,
     max_minutes: Annotated[
         float | None,
         typer.Option(
@@ -122,6 +130,7 @@ def train(
     for data, path in ((examples, train), (heldout, dev)):
         chosen.check(data, path, inputs.model.config)
     changes = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes |= {"schedule": schedule, "patience": patience}
     recipe = replace(chosen.presets[preset].recipe, **_keep_set(changes))
     arguments = make_arguments(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"

@@ -48,7 +48,7 @@ def load_task_model(name: str, **options: Any) -> TaskModel:
     """
     hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
     try:
-        check_name(name, **hub)
+        check_name(name)
     except OSError as error:
         raise OSError(f"{error} {HINT}") from error
     config = AutoConfig.from_pretrained(name, **hub)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import spacy
 import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -192,6 +193,123 @@ def test_pretrain_learns_all_of_a_recipe_and_goes_on_exactly(folder: Path) -> No
 
     whole, parts = (load_file(folder / n / "model.safetensors") for n in ("whole", "parts"))
     assert all(torch.equal(parts[name], whole[name]) for name in whole)
+
+
+@pytest.fixture
+def spelled(folder: Path) -> Path:
+    """The folder, with a text of words that share pieces."""
+    lines = ["the lower house", "a low house", "the new lower", "the newer low", "a new house"]
+    (folder / "text.txt").write_text("\n".join(lines * 8) + "\n")
+    return folder
+
+
+def units_arguments(folder: Path, output: str, units: str) -> list[object]:
+    return [*pretrain_arguments(folder, output), "--batch-size", 4, "--units", units]
+
+
+@pytest.mark.parametrize("units", ["words", "pieces"])
+def test_pretrain_has_a_vector_for_each_word_or_piece(spelled: Path, units: str) -> None:
+    run(*units_arguments(spelled, "model", units))
+
+    model, tokenizer, vocabulary = load_language_model(str(spelled / "model"))
+    assert model.config.char_embedding_size == 0
+    table = model.elmo.token_encoder.word_embedding.weight
+    assert table.shape == (len(vocabulary) + 1, model.config.projection_size)
+    unit = vocabulary.words[-1]
+    ids = tokenizer([["<S>", unit, "xyz"]], is_split_into_words=True)["word_input_ids"]
+    expected = [1 + vocabulary.words.index(word) for word in ("<S>", unit, "<UNK>")]
+    assert [list(row) for row in ids] == [expected]
+
+
+@pytest.mark.parametrize("units", ["words", "pieces"])
+def test_spacy_has_a_row_for_each_token_of_a_model_over_words_or_pieces(
+    spelled: Path, units: str
+) -> None:
+    run(*units_arguments(spelled, "model", units))
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": {"name": str(spelled / "model")}})
+    assert nlp("The newest lower house.").tensor.shape == (5, 16)
+
+
+@pytest.mark.parametrize("units", ["words", "pieces"])
+def test_pretrain_learns_from_words_or_pieces(spelled: Path, units: str) -> None:
+    perplexities = []
+    for steps in (1, 60):
+        rest = ["--max-steps", steps, "--learning-rate", 0.05, "--warmup-steps", 0]
+        run(*units_arguments(spelled, f"model-{steps}", units), *rest)
+        output = run("evaluate", spelled / "text.txt", "--model", spelled / f"model-{steps}")
+        perplexities.append(float(output.split("average")[1].split()[0]))
+
+    assert perplexities[1] < 0.7 * perplexities[0]
+
+
+def test_pretrain_splits_unknown_words_into_pieces(spelled: Path) -> None:
+    run(*units_arguments(spelled, "model", "pieces"))
+
+    _, _, vocabulary = load_language_model(str(spelled / "model"))
+    (pieces,) = vocabulary.read(lambda _: iter([["lowhouse", "the"]]))(None)
+    assert set(pieces) <= set(vocabulary.words) - {"<UNK>"}
+    assert "".join(pieces).replace("##", "") == "lowhousethe"
+    assert "lowhouse" not in pieces
+
+
+def test_evaluate_and_score_split_words_into_the_pieces_of_the_model(spelled: Path) -> None:
+    run(*units_arguments(spelled, "model", "pieces"))
+    (spelled / "odd.txt").write_text("newest\n")
+    loaded = load_language_model(str(spelled / "model"))
+    (pieces,) = loaded[-1].read(lambda _: iter([["newest"]]))(None)
+
+    assert f"{len(pieces) + 1}" in run(
+        "evaluate", spelled / "odd.txt", "--model", spelled / "model"
+    )
+    lines = run("score", spelled / "odd.txt", "--model", spelled / "model").splitlines()
+    assert [line.split("\t")[0] for line in lines[1:]] == pieces
+
+
+def test_pretrain_over_pieces_goes_on_exactly(spelled: Path) -> None:
+    run(*units_arguments(spelled, "whole", "pieces"))
+    run(*units_arguments(spelled, "parts", "pieces"), "--save-every", 2)
+    shutil.rmtree(spelled / "parts" / "checkpoint-4")
+    run(*units_arguments(spelled, "parts", "pieces"), "--save-every", 2, "--resume")
+
+    whole, parts = (load_file(spelled / n / "model.safetensors") for n in ("whole", "parts"))
+    assert all(torch.equal(parts[name], whole[name]) for name in whole)
+
+
+def test_pretrain_trains_a_model_over_pieces_on_with_its_pieces(spelled: Path) -> None:
+    run(*units_arguments(spelled, "model", "pieces"))
+    arguments = pretrain_arguments(spelled, "more")
+    place = arguments.index("--config")
+    arguments[place : place + 2] = ["--from", spelled / "model"]
+    (spelled / "valid.txt").write_text("newest house\n")
+    run(*arguments, "--batch-size", 4, "--valid", spelled / "valid.txt", "--evaluate-every", 2)
+
+    old, new = (TargetVocabulary.from_file(spelled / name) for name in ("model", "more"))
+    assert new.words == old.words
+    assert (spelled / "more" / "pieces.json").read_text() == (
+        spelled / "model" / "pieces.json"
+    ).read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--units", "words", "--char-noise", 0.1], "Expected --char-noise for --units characters"),
+        (["--units", "pieces", "--vocab", "v.txt"], "Expected --vocab-size with --units pieces"),
+    ],
+)
+def test_pretrain_refuses_options_that_do_not_fit_the_units(
+    options: list[object], message: str, folder: Path
+) -> None:
+    assert message in " ".join(fail(*pretrain_arguments(folder, "x"), *options).split())
+
+
+def test_pretrain_keeps_the_units_of_a_model(folder: Path, trained: Path) -> None:
+    arguments = pretrain_arguments(folder, "more")
+    place = arguments.index("--config")
+    arguments[place : place + 2] = ["--from", trained, "--units", "words"]
+    assert "Expected --units without --from" in " ".join(fail(*arguments).split())
 
 
 def test_pretrain_without_a_gpu_computes_on_the_cpu(folder: Path) -> None:

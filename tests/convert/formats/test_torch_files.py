@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert import ConversionError
-from convert.formats.torch_state_dict import read_state_dict
+from convert.formats.torch_files import read_state_dict
 
 # As PyTorch saved it before 1.6, and since.
 KINDS = {"old": False, "new": True}
