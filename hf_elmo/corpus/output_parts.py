@@ -173,9 +173,7 @@ def _write_part(
         file.write(header)
         for piece in pieces:
             shape = shapes[piece.sentence]
-            num_planes = (
-                shape[0] if len(shape) == LAYERED else 1
-            )  # pieces that are contiguous in the file
+            num_planes = shape[0] if len(shape) == LAYERED else 1  # each contiguous in the file
             array = piece.vectors.contiguous().numpy().reshape(num_planes, -1)
             size = prod(shape) // num_planes
             for plane, vectors in enumerate(array):
