@@ -93,11 +93,7 @@ def embed_file(
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
-    """Check that an output to be replaced is neither the input nor a folder of other files.
-
-    Raises:
-        FileExistsError: If it is.
-    """
+    """Refuse to replace the input, or a folder of other files."""
     if any(
         Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
     ):
@@ -117,11 +113,7 @@ def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows)
 def _check_finished(
     output: Path, folder: Path, receipt: Path, run: dict[str, Any], rows: Rows
 ) -> None:
-    """Check that an existing output is from the same run, killed during its cleanup.
-
-    Raises:
-        FileExistsError: If it is not.
-    """
+    """Refuse an existing output, unless it is from the same run, killed during its cleanup."""
     is_finished = receipt.exists() and not (folder / "output").exists()
     if is_finished:
         for _ in rows:
