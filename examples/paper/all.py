@@ -41,14 +41,16 @@ def list_queue() -> list[Run]:
 
 
 def update(page: str, results: Path, figures: Path) -> str:
-    """Replace the tables of a page, each between two comments with its name."""
+    """Replace the tables of a page, each between two comments with its name; draw the figures."""
     for table in TABLES:
-        name = table.__name__
-        text = f"<!-- {name} -->\n{table.write(results)}\n<!-- end -->"
+        name, text = table.__name__, table.write(results)
+        if table in (figure_1, figure_2):
+            path = figures / f"paper_{name}.svg"
+            table.plot(results, path)
+            text += f"\n\n![{table.ALT}](figures/{path.name})" if path.exists() else ""
+        block = f"<!-- {name} -->\n{text}\n<!-- end -->"
         pattern = rf"<!-- {name} -->.*?<!-- end -->"
-        page = re.sub(pattern, lambda _, text=text: text, page, flags=re.DOTALL)
-    for figure in (figure_1, figure_2):
-        figure.plot(results, figures / f"paper_{figure.__name__}.svg")
+        page = re.sub(pattern, lambda _, block=block: block, page, flags=re.DOTALL)
     return page
 
 

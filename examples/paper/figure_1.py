@@ -25,6 +25,7 @@ from runs import (
 
 SHARES = (0.001, 0.01, 0.1, 0.3, 1.0)
 TASKS = ("entailment", "srl")
+ALT = "Test scores over the share of the training data, with ELMo and without"
 HEADER = ("task", "input", *(f"{100 * share:g} %" for share in SHARES))
 
 
@@ -47,7 +48,9 @@ def read_curve(results: Path, task: str, config: str) -> dict[float, list[float]
 
 
 def plot(results: Path, path: Path) -> None:
-    """Draw the curves; bands reach from the lowest to the highest seed."""
+    """Draw the curves, if there are some; bands reach from the lowest to the highest seed."""
+    if not any(read_curve(results, task, config) for task in TASKS for config in SIDES):
+        return
     figure = Figure(figsize=(9, 4), layout="constrained")
     for panel, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
         for config, style in zip(SIDES, ("s--", "o-"), strict=True):
@@ -64,7 +67,8 @@ def plot(results: Path, path: Path) -> None:
         panel.minorticks_off()
         panel.set(title=TITLES[task], xlabel="share of the training data (%)")
         panel.grid(alpha=0.3)
-        panel.legend(framealpha=0)
+        if panel.lines:
+            panel.legend(framealpha=0)
     figure.axes[0].set_ylabel("test score (%)")
     save_figure(figure, path)
 

@@ -21,6 +21,7 @@ from runs import (
     write_table,
 )
 
+ALT = "Weights of the layers by task and place"
 PLACES = ("input", "output")
 RUNS = [run for task in DATA for run in list_runs(task, ["elmo"], GRID.get(task, 1.0))]
 
@@ -36,12 +37,14 @@ def read_mixes(results: Path) -> dict[tuple[str, str], list[float]]:
 
 
 def plot(results: Path, path: Path) -> None:
-    """Draw the weights as a map: a column for each task and place, a row for each layer."""
+    """Draw the weights, if there are some: a column for each place, a row for each layer."""
     mixes = read_mixes(results)
-    weights = np.array([mix[:-1] for mix in mixes.values()]).reshape(len(mixes), -1).T
+    if not mixes:
+        return
+    weights = np.array([mix[:-1] for mix in mixes.values()]).T
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.add_subplot()
-    image = axes.imshow(weights, vmin=0, vmax=max(2 / 3, weights.max(initial=0)), aspect="auto")
+    image = axes.imshow(weights, vmin=0, vmax=max(2 / 3, weights.max()), aspect="auto")
     for (layer, column), weight in np.ndenumerate(weights):
         color = "black" if weight > 0.4 else "white"
         axes.text(column, layer, f"{weight:.2f}", ha="center", va="center", color=color)

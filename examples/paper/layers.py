@@ -79,7 +79,7 @@ def make_once(name: str, compute: Callable[[Settings], Any], settings: Settings)
     """Compute a table and write it as JSON, unless it is there."""
     path = settings.results / f"{name}.json"
     if not path.exists():
-        write_file(path, json.dumps(compute(settings), ensure_ascii=False, indent=1) + "\n")
+        write_file(path, json.dumps(compute(settings), ensure_ascii=False) + "\n")
 
 
 def read_table(name: str, results: Path) -> Any:

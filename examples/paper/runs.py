@@ -339,6 +339,11 @@ def score(task: str, counts: np.ndarray) -> float:
     return 100 * TASKS[task].scores.total(counts.sum(axis=0).tolist())[TASKS[task].metric]
 
 
+def reduce_error(before: float, after: float) -> float:
+    """Compute the share of the error that ELMo removes, in percent; scores are in percent."""
+    return 100 * (after - before) / (100 - before)
+
+
 def compare(
     scorer: Callable[[np.ndarray], float], before: np.ndarray, after: np.ndarray
 ) -> tuple[float, float, float]:
@@ -441,7 +446,7 @@ def list_ablation(rows: Iterable[Row]) -> list[Run]:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Save a figure that is legible on white and on black, with the same bytes each time."""
-    mpl.rcParams["svg.hashsalt"] = path.stem
+    mpl.rcParams["svg.hashsalt"] = "paper"
     for axes in figure.axes:
         axes.tick_params(colors=INK)
         for text in (axes.title, axes.xaxis.label, axes.yaxis.label):

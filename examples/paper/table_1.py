@@ -19,6 +19,7 @@ from runs import (
     list_runs,
     make_runs,
     read_runs,
+    reduce_error,
     score,
     serve,
     show_scores,
@@ -34,11 +35,6 @@ HEADER = (
 )
 # The shortest first, so that complete rows come first.
 RUNS = [run for task in ("ner", *DATA) for run in list_runs(task, SIDES)]
-
-
-def reduce_error(before: float, after: float) -> float:
-    """Compute the share of the error that ELMo removes, in percent; scores are in percent."""
-    return 100 * (after - before) / (100 - before)
 
 
 def read_sides(results: Path, task: str) -> list[list[Any]]:

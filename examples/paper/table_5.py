@@ -196,7 +196,9 @@ def write(results: Path) -> str:
         interval = "" if way == "first sense of WordNet" else f"{low:+.1f} to {high:+.1f}"
         numbers = [f"{shares[name]:.1f}" if name in shares else "" for name in table["uses"]]
         rows.append([way, *numbers, interval, PAPER.get(way, "")])
-    return write_table(header, rows)
+    low, high, _ = table["second layer over first"]
+    note = f"Layer 2 minus layer 1, all five sets: {low:+.1f} to {high:+.1f} (95 %)."
+    return f"{write_table(header, rows)}\n\n{note}"
 
 
 make = partial(make_once, "table_5", compute)

@@ -93,10 +93,12 @@ def write(results: Path) -> str:
     for name, probes in table.items():
         for probe in probes:
             title = f"layer {probe['layer']}"
-            counts, *others = (np.array([x["counts"]]) for x in (probe, *table["trained"][:2]))
+            counts = np.array([probe["counts"]])
             differences = [
-                "" if counts is other else show_interval(score_accuracy, other, counts)
-                for other in others
+                ""
+                if probe is other
+                else show_interval(score_accuracy, np.array([other["counts"]]), counts)
+                for other in table["trained"][:2]
             ]
             test = f"{score_accuracy(counts[0]):.1f}"
             is_trained = name == "trained"

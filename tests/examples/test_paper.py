@@ -95,8 +95,8 @@ def test_examples_of_one_text_are_counted_together(runs: ModuleType) -> None:
     assert counts == [[1, 2], [1, 1], [0, 1]]
 
 
-def test_the_relative_reduction_is_of_the_error(paper: Any) -> None:
-    assert paper("table_1").reduce_error(80, 85) == pytest.approx(25)
+def test_the_relative_reduction_is_of_the_error(runs: ModuleType) -> None:
+    assert runs.reduce_error(80, 85) == pytest.approx(25)
 
 
 def test_each_document_is_the_test_of_one_fold_and_unseen_in_its_training(
@@ -305,5 +305,5 @@ def test_questions_are_compared_with_the_best_that_there_is_without_elmo(
     )
     assert equal < float(best) < elmo
     assert re.search(rf"\| question answering .* \| {best} \| {elmo:.1f} \|", readme)
-    gain = paper("table_1").reduce_error(float(best), elmo)
+    gain = runs.reduce_error(float(best), elmo)
     assert f"| {best}, with 16 epochs | {elmo:.1f} ± 0.5, with 9 | {gain:.1f} % |" in results

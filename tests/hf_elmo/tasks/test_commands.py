@@ -93,9 +93,8 @@ def test_a_model_that_mixes_one_layer_is_tested(
     data: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     printed = train(data, tmp_path / "my-ner", tiny_folder, "--mix-layers", "top")
-    assert json.loads(run("test", tmp_path / "my-ner", data)) == json.loads(
-        printed.splitlines()[-1]
-    )
+    scores = json.loads(printed.splitlines()[-1])
+    assert json.loads(run("test", tmp_path / "my-ner", data)) == scores
 
 
 def test_a_run_ends_by_its_patience_and_halves_its_rate_until_then(
