@@ -9,9 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-LAYOUT_KEY = (
-    b"hf_elmo"  # key in the schema's metadata: JSON with `layers` and `width` of the vectors
-)
+LAYOUT_KEY = b"hf_elmo"  # of the schema's metadata: JSON with `layers` and `width` of the vectors
 MAX_NUMBERS = 2**31 - 1  # per list column, whose offsets have 32 bits
 
 Array = npt.NDArray[Any]

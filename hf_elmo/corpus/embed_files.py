@@ -17,7 +17,6 @@ from .output_parts import (
     Engine,
     describe_run,
     embed_blocks,
-    find_folder,
     open_folder,
     write_parts,
 )
@@ -63,7 +62,7 @@ def embed_file(
     kind = find_format(output, output_format)
     if settings.id_column is not None and kind != "parquet":
         raise ValueError(f"Expected a parquet output with an id column, got {kind}.")
-    folder = find_folder(output)
+    folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
         rows = Rows(source, settings)
@@ -94,11 +93,7 @@ def embed_file(
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
-    """Check that an output to be replaced is neither the input nor a folder of other files.
-
-    Raises:
-        FileExistsError: If it is.
-    """
+    """Refuse to replace the input, or a folder of other files."""
     if any(
         Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
     ):
@@ -118,11 +113,7 @@ def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows)
 def _check_finished(
     output: Path, folder: Path, receipt: Path, run: dict[str, Any], rows: Rows
 ) -> None:
-    """Check that an existing output is from the same run, killed during its cleanup.
-
-    Raises:
-        FileExistsError: If it is not.
-    """
+    """Refuse an existing output, unless it is from the same run, killed during its cleanup."""
     is_finished = receipt.exists() and not (folder / "output").exists()
     if is_finished:
         for _ in rows:

@@ -13,7 +13,6 @@ from multiprocessing import get_context, parent_process
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
 from hf_elmo.inference.embedding import Piece
@@ -72,7 +71,8 @@ def _follow_parent() -> None:
 
 def _make_pieces(block: list[Row], arrays: Iterable[Array]) -> Iterator[Piece]:
     for number, (row, vectors) in enumerate(zip(block, arrays, strict=True)):
-        yield Piece(number, 0, len(row.words), torch.from_numpy(vectors))
+        # A copy, since arrays in Ray's memory are read-only.
+        yield Piece(number, 0, len(row.words), torch.tensor(vectors))
 
 
 def embed_in_ray(
@@ -116,16 +116,16 @@ def embed_in_ray(
         )(SentenceEmbedder).remote
         actors = [make_actor(**asdict(embedder)) for _ in range(num_workers)]
         starts = {actor.__ray_ready__.remote(): actor for actor in actors}
-        waiting: deque[tuple[list[Row], Any, Any]] = (
-            deque()
-        )  # rows, reference to their vectors, actor
+        # Rows, the reference to their vectors, the actor.
+        waiting: deque[tuple[list[Row], Any, Any]] = deque()
         for block in chain([first], blocks):
             actor = _choose_actor(ray, starts, [work[1:] for work in waiting])
             waiting.append((block, actor.embed.remote([row.words for row in block]), actor))
             if len(waiting) == WAITING_BLOCKS * num_workers:
-                yield _receive(ray, *waiting.popleft())
-        while waiting:
-            yield _receive(ray, *waiting.popleft())
+                first, vectors, _ = waiting.popleft()
+                yield _make_pieces(first, ray.get(vectors))
+        for first, vectors, _ in waiting:
+            yield _make_pieces(first, ray.get(vectors))
     except ray.exceptions.RayTaskError as error:  # an error of the embedder
         raise error.cause from error
     except ray.exceptions.RayError as error:
@@ -157,19 +157,13 @@ def _choose_actor(ray: ModuleType, starts: dict[Any, Any], waiting: list[tuple[A
     return min((starts[start] for start in started), key=lambda actor: work[actor])
 
 
-def _receive(ray: ModuleType, block: list[Row], vectors: Any, _: Any) -> Iterator[Piece]:
-    return _make_pieces(
-        block, map(np.array, ray.get(vectors))
-    )  # copies, independent of Ray's memory
-
-
 def _start_ray(address: str | None, num_cpus: int) -> ModuleType:
     try:
         import ray
     except ImportError as error:
         raise ImportError("The engine ray needs the package ray. Run pip install ray.") from error
-    own: dict[str, Any] = (
-        {"num_cpus": num_cpus, "include_dashboard": False} if address is None else {}
-    )
-    ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options |= {"num_cpus": num_cpus, "include_dashboard": False}
+    ray.init(address or "local", **options)
     return ray

@@ -44,11 +44,6 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
     }
 
 
-def find_folder(output: Path) -> Path:
-    """Return the folder for the parts of an output."""
-    return output.with_name(output.name + ".partial")
-
-
 def open_folder(folder: Path, run: dict[str, Any]) -> None:
     """Make the folder for the parts, or check that it belongs to the same run."""
     path = folder / SETTINGS_NAME
@@ -178,9 +173,7 @@ def _write_part(
         file.write(header)
         for piece in pieces:
             shape = shapes[piece.sentence]
-            num_planes = (
-                shape[0] if len(shape) == LAYERED else 1
-            )  # pieces that are contiguous in the file
+            num_planes = shape[0] if len(shape) == LAYERED else 1  # each contiguous in the file
             array = piece.vectors.contiguous().numpy().reshape(num_planes, -1)
             size = prod(shape) // num_planes
             for plane, vectors in enumerate(array):

@@ -48,7 +48,7 @@ def write_hdf5(parts: list[Path], output: Path) -> None:
             index.append(f'{json.dumps(" ".join(row.words))}: "{row.number}"')
             shape = tensor.get_shape()
             dataset = file.create_dataset(str(row.number), shape, _find_dtype(tensor))
-            for place in _cut(shape):
+            for place in _list_blocks(shape):
                 dataset[place] = tensor[place]
         dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
         dataset[0] = f"{{{', '.join(index)}}}"
@@ -76,7 +76,7 @@ def write_npz(parts: list[Path], output: Path) -> None:
                 descr = np.lib.format.dtype_to_descr(_find_dtype(tensor))
                 header = {"descr": descr, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
-                for place in _cut(shape):
+                for place in _list_blocks(shape):
                     file.write(tensor[place].tobytes())
 
 
@@ -145,7 +145,7 @@ def _make_table(part: Path, settings: dict[str, Any]) -> Any:
 
 def _load(tensor: Any) -> "npt.NDArray[Any]":
     vectors = np.empty(tensor.get_shape(), _find_dtype(tensor))
-    for place in _cut(vectors.shape):
+    for place in _list_blocks(vectors.shape):
         vectors[place] = tensor[place]
     return vectors
 
@@ -154,7 +154,7 @@ def _find_dtype(tensor: Any) -> "np.dtype[Any]":
     return np.dtype({"F32": np.float32, "F16": np.float16}[tensor.get_dtype()])
 
 
-def _cut(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+def _list_blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
     """Split an array into blocks of limited size, in memory order."""
     if len(shape) == 1:
         yield (slice(None),)

@@ -49,9 +49,8 @@ for _task in TASKS.values():
     if _config.model_type not in PIPELINE_REGISTRY.get_supported_tasks():
         _pipeline = PIPELINES[_config.model_type]
         PIPELINE_REGISTRY.register_pipeline(_config.model_type, _pipeline, _task.model, type="text")
-        delattr(
-            _pipeline, "_registered_impl"
-        )  # else save_pretrained would copy the pipeline's code
+        # Otherwise save_pretrained would copy the pipeline's code.
+        delattr(_pipeline, "_registered_impl")
 
 AutoModelForTokenClassification.register(ElmoNerConfig, ElmoForNer, exist_ok=True)
 AutoModelForTokenClassification.register(ElmoSrlConfig, ElmoForSrl, exist_ok=True)

@@ -24,7 +24,7 @@ from hf_elmo.training.time_bound import TimeBound
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
 from .static_vectors import StaticVectors, read_vectors, scale_vectors
-from .task import Task
+from .task import Task, Use
 from .task import predict as predict_examples
 from .task_inputs import WordInputs
 from .trainer import TaskTrainer, make_arguments
@@ -202,21 +202,19 @@ ModelArgument = Annotated[
 ]
 
 
+BatchSizeOption = Annotated[int, typer.Option(help="Examples that run at once.", min=1)]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")]
+
+
 @report_errors
 def score_model(
     model: ModelArgument,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Examples with gold labels.")],
-    batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
+    batch_size: BatchSizeOption = 32,
+    device: DeviceOption = None,
 ) -> None:
     """Score a trained model on examples, in the format it was trained from."""
-    task, loaded, inputs = load_task_model(model)
-    cast(torch.nn.Module, loaded).to(find_device(device))
-    examples = task.read(data)
-    task.check(examples, data, loaded.config)
-    found = predict_examples(
-        task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
-    )
+    task, examples, found = _predict(model, data, "score", batch_size, device)
     typer.echo(json.dumps(task.score(examples, found)))
 
 
@@ -228,8 +226,8 @@ def predict(
         typer.Argument(metavar="INPUT", help="Examples, labelled or not: labels are not read."),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
-    batch_size: Annotated[int, typer.Option(help="Examples that run at once.", min=1)] = 32,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")] = None,
+    batch_size: BatchSizeOption = 32,
+    device: DeviceOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
 ) -> None:
     """Write what a trained model finds, an example a line, as JSON.
@@ -238,14 +236,23 @@ def predict(
     line in INPUT, from 1; documents and questions have names instead.
     """
     check_output_file(output, [source], overwrite=overwrite)
-    task, loaded, inputs = load_task_model(model)
-    cast(torch.nn.Module, loaded).to(find_device(device))
-    examples = task.read(source, "predict")
-    found = predict_examples(
-        task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
-    )
     rows = []
+    task, examples, found = _predict(model, source, "predict", batch_size, device)
     for example, one in zip(examples, found, strict=True):
         place = {"line": example.line} if hasattr(example, "line") else {}
         rows.append(json.dumps(place | task.to_json(example, one), ensure_ascii=False) + "\n")
     write_file(output, "".join(rows))
+
+
+def _predict(
+    name: str, path: Path, use: Use, batch_size: int, device: str | None
+) -> tuple[Task[Any, Any], list[Any], list[Any]]:
+    """Load a model, read examples, predict; return the task, the examples and the predictions."""
+    task, model, inputs = load_task_model(name)
+    cast(torch.nn.Module, model).to(find_device(device))
+    examples = task.read(path, use)
+    if use == "score":
+        task.check(examples, path, model.config)
+    is_seen = sys.stderr.isatty()
+    found = predict_examples(task, model, inputs, examples, batch_size=batch_size, progress=is_seen)
+    return task, examples, found

@@ -16,13 +16,7 @@ from .task import predict
 
 
 class Text(NamedTuple):
-    """A text and its words.
-
-    Attributes:
-        text: The text.
-        words: Its words.
-        offsets: First character of each word, and the one after its last.
-    """
+    """A text and its words; an offset is the first character of a word, and the one after it."""
 
     text: str
     words: list[str]

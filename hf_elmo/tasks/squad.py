@@ -165,11 +165,10 @@ class Question(NamedTuple):
 
     Attributes:
         name: Its id.
-        passage: The text.
-        words: The text's words.
-        offsets: First character of each word, and the one after its last.
+        words: Words of the passage.
+        offsets: First character of each of these words, and the one after its last.
         question: Words of the question.
-        answers: The texts of the right answers.
+        answers: Texts of the right answers.
         span: First and last word of an answer whose place is sure, or None.
     """
 

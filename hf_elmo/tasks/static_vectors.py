@@ -17,12 +17,7 @@ MAX_WIDTH = 2**16  # of static vectors: a damaged file may claim any
 
 
 class StaticVectors(NamedTuple):
-    """Vectors of words without their context.
-
-    Attributes:
-        words: The words.
-        table: Their vectors, shape `(words, width)`.
-    """
+    """Words and their vectors without context; the table has the shape `(words, width)`."""
 
     words: list[str]
     table: Tensor
@@ -56,13 +51,9 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
 
 
 def scale_vectors(table: Tensor) -> Tensor:
-    """Scale static vectors so that their numbers have a mean square of 1, as ELMo's have about.
+    """Scale static vectors `(words, width)` to a mean square of 1, about that of ELMo's values.
 
-    Programs make vectors of very different length, and a task model that is trained for a short
-    time does not make up for it.
-
-    Args:
-        table: Shape `(words, width)`.
+    Programs make vectors of very different length, and a short training run does not correct it.
     """
     return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -58,14 +58,8 @@ class Recipe:
     halving_patience: int = 0
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Sizes of a model and the settings of its training.
-
-    Attributes:
-        recipe: Settings of the training run.
-        fields: Fields of the configuration.
-    """
+class Preset(NamedTuple):
+    """Settings of a training run, and fields of the configuration."""
 
     recipe: Recipe
     fields: Mapping[str, Any]

@@ -213,11 +213,7 @@ def _find_marker(checkpoint: Path) -> Path:
 
 
 def _check_place(checkpoint: Path) -> bool:
-    """Return whether this run has started to write a checkpoint of this name.
-
-    Raises:
-        ValueError: If the folder contains other files.
-    """
+    """Return whether this run has started to write a checkpoint here; refuse files of the user."""
     if _find_marker(checkpoint).exists() or is_checkpoint(checkpoint):
         return True
     if checkpoint.exists() and not (checkpoint.is_dir() and not any(checkpoint.iterdir())):
@@ -241,16 +237,10 @@ def _find_missing(checkpoint: Path, list_files: Callable[[Path], Iterable[str]])
 
 
 def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
-    """Find the newest complete checkpoint of a run; delete incomplete ones.
+    """Find the newest complete checkpoint of a run, None = none; delete unfinished ones.
 
-    Warns about each deleted or skipped checkpoint.
-
-    Args:
-        folder: Folder of the run.
-        list_files: Lists the files of a checkpoint, except Trainer's state.
-
-    Returns:
-        The folder of the checkpoint; None = no checkpoint.
+    Warns about each deleted or skipped checkpoint. `list_files` lists the files of a checkpoint,
+    except Trainer's state.
     """
     for path in folder.glob("checkpoint-*"):
         if _find_marker(path).exists():

@@ -74,8 +74,8 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
     A run without a checkpoint is new. With several processes, only the first one does this.
 
     Args:
-        folder: Of the training.
-        settings: Options and their values; of a path its last name, as files may be moved.
+        folder: Folder of the run.
+        settings: Options and their values. Only the last name of a path counts: files may move.
 
     Raises:
         ValueError: If a run is resumed with another value of an option.

@@ -106,7 +106,7 @@ def constrain_labels(labels: Sequence[str]) -> Tensor:
 def decode_spans(
     scores: Tensor, mask: Tensor, labels: Sequence[str], transitions: Tensor | None = None
 ) -> list[list[Span]]:
-    """Find the best spans of each sentence.
+    """Find the best spans of each sentence, in their order.
 
     Args:
         scores: Score of each label of each word, shape `(batch, tokens, labels)`.
