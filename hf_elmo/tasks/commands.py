@@ -129,8 +129,8 @@ def train(
     inputs = _make_model(chosen, preset, examples, model, static, fields, cache_bytes)
     for data, path in ((examples, train), (heldout, dev)):
         chosen.check(data, path, inputs.model.config)
-    changes = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-    changes |= {"schedule": schedule, "patience": patience}
+    changes: dict[str, Any] = {"num_epochs": epochs, "batch_size": batch_size}
+    changes |= {"learning_rate": learning_rate, "schedule": schedule, "patience": patience}
     recipe = replace(chosen.presets[preset].recipe, **_keep_set(changes))
     arguments = make_arguments(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"

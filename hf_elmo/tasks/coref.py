@@ -223,7 +223,7 @@ def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
 def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
     """Compute `-sum_i log sum_j p_i(j)` over the right antecedents j of each span i.
 
-    Column 0 is the right one for a span without an antecedent, and for one that is no mention.
+    Column 0 is the right one for a span without an antecedent, or that is not a mention.
 
     Args:
         logits: Scores of the antecedents, as in `ElmoCorefOutput`.

@@ -115,7 +115,7 @@ def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
 
 
 def _group_rows(path: Path, skipped: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines between blank ones and those that start with `skipped`."""
+    """Yield groups of lines, separated by blank lines and by lines that start with `skipped`."""
 
     def is_row(row: tuple[int, str]) -> bool:
         return bool(row[1].strip()) and not row[1].startswith(skipped)
