@@ -58,6 +58,7 @@ PLAIN = (
     "hf_elmo/tasks",
     "hf_elmo/text",
     "hf_elmo/training",
+    "spacy_elmo",
 )
 TEXTS = sorted(
     path
