@@ -9,6 +9,8 @@ entailment (Figure 1), questions, the learning curve of roles, and the other tas
 
 import math
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -76,9 +78,14 @@ def main(
     for probe in PROBES:
         probe.make(settings)
     for run in missing:
-        if not make(run, settings):
-            break
-        print(run.find_folder(results).relative_to(results), flush=True)
+        name = run.find_folder(results).relative_to(results)
+        try:
+            if not make(run, settings):
+                break
+        except subprocess.CalledProcessError as error:  # one failure does not stop the others
+            print(f"{name} failed: {error}", file=sys.stderr, flush=True)
+        else:
+            print(name, flush=True)
     if page is not None:
         figures = page.parent / "figures"
         figures.mkdir(exist_ok=True)

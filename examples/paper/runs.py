@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import mean, stdev
@@ -110,7 +109,7 @@ CONFIGS: dict[str, list[str]] = {
 WITHOUT_VECTORS = ("elmo-alone", "words-alone")
 SIDES = ("static", "elmo")
 SEEDS = (1, 2, 3)
-# Share of the training data in Tables 2, 3 and 7: a compromise between costs and scores.
+# Share of the training data in Tables 2, 3 and 7 and Figure 2: a compromise of costs and scores.
 GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.5}
 # One recipe for all configurations of all tasks: train until the dev score stops improving.
 RECIPE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
@@ -392,56 +391,6 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write a table of Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-class Row(NamedTuple):
-    """A row of Tables 2, 3 and 7.
-
-    Attributes:
-        task: Name of the task.
-        title: Name of the configuration in the table.
-        config: Name in `CONFIGS`.
-        paper: The paper's dev score in percent.
-    """
-
-    task: str
-    title: str
-    config: str
-    paper: float
-
-
-def write_ablation(rows: Iterable[Row], results: Path) -> str:
-    """Write Table 2, 3 or 7: scores, and differences to `elmo` on the test set."""
-    cells = []
-    for task, title, config, paper in rows:
-        seeds = read_runs(results, task, config, GRID[task])
-        full = read_runs(results, task, "elmo", GRID[task])
-        dev = test = difference = "not run yet"
-        if seeds:
-            counts = gather_counts(seeds)
-            dev = show_scores([100 * max(one["curve"]) for one in chain(*seeds)])
-            test = show_scores([score(task, seed) for seed in counts])
-        if config == "elmo":
-            difference = ""
-        elif seeds and full:
-            difference = show_interval(partial(score, task), gather_counts(full), counts)
-        numbers = [str(len(seeds)), dev, test, difference, f"{paper:.1f}"]
-        cells.append([TITLES[task], title, *numbers])
-    return write_table(ABLATION_HEADER, cells)
-
-
-ABLATION_HEADER = (
-    *("task", "input", "seeds", "dev", "test", "test: 95 % of the difference to *"),
-    "paper: dev",
-)
-
-
-def list_ablation(rows: Iterable[Row]) -> list[Run]:
-    """List the runs of Table 2, 3 or 7, task by task."""
-    tasks: dict[str, list[str]] = {}
-    for row in rows:
-        tasks.setdefault(row.task, []).append(row.config)
-    return [run for task, names in tasks.items() for run in list_runs(task, names, GRID[task])]
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -5,7 +5,8 @@ python examples/paper/table_2.py DATA RESULTS --vectors vectors.bin
 
 from functools import partial
 
-from runs import Row, list_ablation, make_runs, serve, write_ablation
+from ablation import Row, list_ablation, write_ablation
+from runs import make_runs, serve
 
 TITLES = {
     "static": "static vectors",

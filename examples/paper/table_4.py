@@ -167,6 +167,7 @@ def write(results: Path) -> str:
     if table is None:
         return "Not run yet."
     rows = [["static", form, ", ".join(words)] for form, words in table["static"].items()]
+    rows = rows or [["static", "", "not run yet"]]
     rows += [["top layer", x["source"], "<br>".join(x["neighbours"])] for x in table["neighbours"]]
     rows = [[cell.replace("|", "\\|").replace("``", '"') for cell in row] for row in rows]
     measures = []

@@ -4,6 +4,8 @@ import gzip
 import importlib
 import json
 import re
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -157,6 +159,43 @@ def test_the_queue_has_each_run_of_all_tables_once_and_entailment_first(paper: A
         for row in paper(name).ROWS
         if row.task == "entailment"
     }
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """Make a page with a table, and results without runs of task models."""
+    for path in (PAPER / "results").glob("table_*.json"):
+        shutil.copy(path, tmp_path)
+    page = tmp_path / "paper.md"
+    page.write_text("Before\n<!-- table_6 -->\nold\n<!-- end -->\nafter\n")
+    return page
+
+
+def test_all_stops_at_its_hours_and_updates_the_page(
+    paper: Any, tmp_path: Path, page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paper("all").main(tmp_path, tmp_path, tmp_path, hours=0, page=page)
+    assert capsys.readouterr().out == f"0 of {len(paper('all').list_queue())} runs are complete.\n"
+    text = page.read_text()
+    assert "| layer 0, random weights |" in text
+    assert "old" not in text
+    assert text.startswith("Before\n<!-- table_6 -->\n|")
+    assert text.endswith("|\n<!-- end -->\nafter\n")
+
+
+def test_all_continues_after_a_run_that_fails(
+    paper: Any,
+    tmp_path: Path,
+    page: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise subprocess.CalledProcessError(1, "train")
+
+    monkeypatch.setattr(paper("all"), "make", fail)
+    paper("all").main(tmp_path, tmp_path, tmp_path, page=page)
+    assert capsys.readouterr().err.count("failed: ") == len(paper("all").list_queue())
 
 
 ENTAILMENT = "neutral\tThe old cat .\tIt sat .\nentailment\tA cat .\tNo bank !\n"
