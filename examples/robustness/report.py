@@ -127,17 +127,17 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 
 def format_table(report: dict[str, Any], head: str, group: str) -> str:
-    """Format the scores without noise, and the share of them that is kept with noise."""
-    lines = [
-        "| task | encoder | without noise | kept, % | characters keep more by |",
-        "|---|---|---|---|---|",
-    ]
+    """Format scores without noise, their mean over the levels, and the share that is kept."""
+    columns = ["task", "encoder", "without noise", "mean", "behind", "kept, %", "behind"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for task, heads in report["tasks"].items():
         for name, one in heads[head].items():
-            clean, kept = one["curve"][0], one[f"kept, {group}"]
-            value, low, high = one[f"kept, {group}, behind"]
-            more = "" if name == ENCODERS[0] else f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
-            lines.append(f"| {task} | {name} | {clean[0]:.1f} | {kept[0]:.1f} | {more} |")
+            cells = [task, name, f"{one['curve'][0][0]:.1f}"]
+            for kind in ("mean", "kept"):
+                value, low, high = one[f"{kind}, {group}, behind"]
+                behind = f"{value:.1f} ({low:.1f} to {high:.1f})"
+                cells += [f"{one[f'{kind}, {group}'][0]:.1f}", behind * (name != ENCODERS[0])]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -96,6 +96,22 @@ def test_areas_are_means_over_the_levels(load: Callable[[str], ModuleType]) -> N
     assert report.measure_area(scores, [0], is_normalised=False).tolist() == pytest.approx([40])
 
 
+def test_encoders_are_compared_on_the_same_examples(load: Callable[[str], ModuleType]) -> None:
+    pytest.importorskip("matplotlib")
+    report = load("report")
+    counts = np.ones((7, 5, 3, 100, 2), np.int32)  # always right
+    worse = counts.copy()
+    worse[:, 1:, :, ::2, 0] = 0  # with noise, half as often
+
+    found = report.compare({"characters": counts, "words": worse})
+
+    assert found["words"]["curve"][0] == [100, 100, 100]
+    value, low, high = found["words"]["kept, synthetic, behind"]
+    assert value == 43.75  # half of it at four of five levels, the first of which counts half
+    assert 30 < low < value < high < 57
+    assert found["words"]["mean, natural"][0] == 56.25
+
+
 def write_data(data: Path) -> None:
     """Write a few examples of each task."""
     tags = "".join(
