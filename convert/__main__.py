@@ -49,12 +49,8 @@ def _list_formats(is_asked: bool) -> None:
     if not is_asked:
         return
     for known in FORMATS:
-        ways = [
-            way
-            for way, is_there in (("from", known.is_readable), ("--to", known.is_writable))
-            if is_there
-        ]
-        typer.echo(f"{known.name:16} {', '.join(ways):10} {known.description}")
+        ways = "from, --to" if known.writer else "from"
+        typer.echo(f"{known.name:16} {ways:10} {known.description}")
     raise typer.Exit
 
 

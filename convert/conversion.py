@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 
@@ -23,20 +22,13 @@ from convert.layout import (
     FloatArray,
     Format,
     LazyTensor,
-    Provenance,
     Sources,
+    Writer,
     WriteSettings,
 )
 from convert.publish import check_name, push_folder
 from convert.source import find_checkpoint
-from convert.target import (
-    check_space,
-    check_target,
-    make_new,
-    make_work_folder,
-    move_into_place,
-    remove_journal,
-)
+from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 
@@ -129,14 +121,14 @@ def convert_checkpoint(
     named |= {"softmax": softmax, "token_embeddings": token_embeddings}
     names = {name: str(value) for name, value in named.items() if value is not None}
     target, writer = Path(target), find_writer(to)
-    if (verify is not None or push is not None) and writer is not hf_folder.FORMAT:
+    if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
         raise ConversionError("Expected --to huggingface with --verify or --push.")
     if push is not None:
         check_name(push)
     _check_request(Path(source), target, dtype)
     _check_verification(verify, sentences)
-    check_target(target, force=force)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
+        check_target(target, force=force)
         fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
         with _open_checked(fetched, Path(folder)) as (reader, checkpoint):
             conversion = _describe(reader, checkpoint, fetched, target, dtype)
@@ -145,7 +137,7 @@ def convert_checkpoint(
             if dry_run:
                 return conversion
             settings = _make_settings(conversion, fetched, dtype, weights_license)
-            new, count = make_new(Path(folder), target), conversion.num_parameters
+            new, count = Path(folder) / NEW / target.name, conversion.num_parameters
             with tqdm(total=count, unit_scale=True, disable=not progress) as bar:
                 writer.write(_check_while_reading(checkpoint, bar), new, settings)
         if verify is not None:
@@ -153,7 +145,6 @@ def convert_checkpoint(
             difference = verify_model(new, Path(verify), text, dtype=dtype)
             conversion = replace(conversion, difference=difference)
         move_into_place(new, target, force=force)
-    remove_journal(target)
     return conversion if push is None else replace(conversion, url=push_folder(target, push))
 
 
@@ -207,23 +198,21 @@ def _make_settings(
         files.append((path.name, checksum))
     if weights_license is None and fetched.published is not None:
         weights_license = fetched.published.hub_license
-    provenance = Provenance(fetched.name, conversion.format, tuple(files), version("spacy-elmo"))
-    return WriteSettings(dtype, weights_license, provenance)
+    return WriteSettings(dtype, weights_license, fetched.name, conversion.format, tuple(files))
 
 
 def find_reader(path: Path) -> Format | None:
     """Find the format of a checkpoint; None = unknown."""
-    readers = (candidate for candidate in FORMATS if candidate.is_readable)
-    return next((reader for reader in readers if reader.recognises(path)), None)
+    return next((reader for reader in FORMATS if reader.recognises(path)), None)
 
 
-def find_writer(name: str) -> Format:
+def find_writer(name: str) -> Writer:
     """Find a writable format by its name.
 
     Raises:
         ConversionError: If no writable format has this name.
     """
-    writers = {candidate.name: candidate for candidate in FORMATS if candidate.is_writable}
+    writers = {known.name: known.writer for known in FORMATS if known.writer is not None}
     if name not in writers:
         raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
     return writers[name]

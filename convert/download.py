@@ -3,10 +3,11 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from email.message import Message
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -14,24 +15,22 @@ from filelock import FileLock
 from huggingface_hub import cached_assets_path, constants
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
-from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from convert.layout import ConversionError
-from convert.unpack import ALWAYS_ALLOWED_SIZE, MAX_GROWTH
 
 MAX_SIZE = 32 << 30  # bytes; a trainer's checkpoint with its softmax and slots has some 5
 BLOCK_SIZE = 1 << 20
 TIMEOUT = (20, 60)  # seconds without a connection, without a byte
 NUM_RETRIES, BACKOFF = 3, 1.0  # of servers that are busy or away; seconds, doubled each time
-MAX_WAIT = 60.0  # seconds that a busy server may ask for
 BUSY = (429, 500, 502, 503, 504)
 PAGE = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head)\b", re.IGNORECASE | re.DOTALL)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 MAX_NAME_BYTES = 200
 PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest
-PARTIAL, RECORD = "partial", "download.json"
+RECORD = "download.json"
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,6 @@ class Download:
     name: str
     bytes: int
     sha256: str
-
-
-class _DownloadError(ConversionError):
-    """Failure of one address; another address of the same file may work."""
 
 
 def is_address(source: str) -> bool:
@@ -102,7 +97,7 @@ def download(
         for address in addresses:
             try:
                 return _download_from(address, folder, size, sha256, progress)
-            except _DownloadError as error:
+            except ConversionError as error:
                 problems.append(f"{address}: {error}")
         raise ConversionError("\n".join(problems))
 
@@ -110,14 +105,14 @@ def download(
 def _download_from(
     address: str, folder: Path, size: int | None, sha256: str, progress: bool
 ) -> tuple[Path, Download]:
-    partial = folder / PARTIAL
-    name = _fetch(address, partial, size, progress)
+    partial = folder / "partial"
+    name = _fetch(address, partial, MAX_SIZE if size is None else size, progress)
     with partial.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     record = Download(address, name, partial.stat().st_size, actual)
     if size not in (None, record.bytes) or sha256 not in ("", actual):
         partial.unlink()
-        raise _DownloadError(
+        raise ConversionError(
             f"expected {size or 'any number of'} bytes with the SHA-256 {sha256 or '(any)'}, "
             f"got {record.bytes} with {actual}."
         )
@@ -130,11 +125,15 @@ def _download_from(
     return path, record
 
 
-def _fetch(address: str, partial: Path, size: int | None, progress: bool) -> str:
+def _fetch(address: str, partial: Path, bound: int, progress: bool) -> str:
     """Fetch the missing part of a file, as long as each attempt makes progress; return its name."""
     with requests.Session() as session:
-        retry = _Retry(
-            NUM_RETRIES, backoff_factor=BACKOFF, status_forcelist=BUSY, raise_on_status=False
+        retry = Retry(
+            NUM_RETRIES,
+            backoff_factor=BACKOFF,
+            status_forcelist=BUSY,
+            raise_on_status=False,
+            respect_retry_after_header=False,  # which may ask for a day
         )
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=retry))
@@ -142,171 +141,121 @@ def _fetch(address: str, partial: Path, size: int | None, progress: bool) -> str
         before = -1
         while True:
             try:
-                return _fetch_rest(session, address, partial, size, progress)
-            except requests.RequestException as error:
+                return _fetch_rest(session, address, partial, bound, progress)
+            except ConversionError:
+                partial.unlink(missing_ok=True)
+                raise
+            except (requests.RequestException, HTTPError) as error:
                 now = partial.stat().st_size if partial.exists() else 0
                 if now <= before or isinstance(error, requests.HTTPError):
-                    raise _DownloadError(f"{_explain(error)} ({now:,} bytes are here).") from error
+                    raise ConversionError(f"{_explain(error)} ({now:,} bytes are here).") from error
                 before = now
 
 
-class _Retry(Retry):
-    """Retries that respect the server's waiting time, up to `MAX_WAIT`."""
-
-    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Return the seconds to wait; None = default."""
-        seconds = super().get_retry_after(response)
-        return None if seconds is None or seconds > MAX_WAIT else seconds
-
-
-def _explain(error: requests.RequestException) -> str:
-    if error.response is not None:
-        wait = error.response.headers.get("Retry-After")
-        later = "" if wait is None else f", try again later (Retry-After: {wait})"
-        return f"the server answers {error.response.status_code} {error.response.reason}{later}"
-    return f"no whole answer: {error}"
-
-
-@dataclass(frozen=True)
-class _Version:
-    """The file that the beginning in the cache is of, as the server describes it.
-
-    Attributes:
-        address: Where from.
-        name: Its name.
-        validator: Its ETag or the date of its last change.
-        bytes: Its size.
-    """
-
-    address: str
-    name: str
-    validator: str
-    bytes: int
+def _explain(error: Exception) -> str:
+    if not isinstance(error, requests.RequestException) or error.response is None:
+        return f"no whole answer: {error}"
+    wait = error.response.headers.get("Retry-After")
+    later = "" if wait is None else f", try again later (Retry-After: {wait})"
+    return f"the server answers {error.response.status_code} {error.response.reason}{later}"
 
 
 def _fetch_rest(
-    session: requests.Session, address: str, partial: Path, size: int | None, progress: bool
+    session: requests.Session, address: str, partial: Path, bound: int, progress: bool
 ) -> str:
     """Fetch a file, or its missing part if the server proves that the file is the same."""
-    note = partial.with_name("version.json")
-    begun = _read_version(note, address)
-    start = partial.stat().st_size if begun is not None and partial.exists() else 0
-    if begun is not None and start == begun.bytes:
-        return begun.name
-    headers = {}
-    if begun is not None and start:
-        headers = {"Range": f"bytes={start}-", "If-Range": begun.validator}
+    note = partial.with_name("version.json")  # describes the file that the partial one belongs to
+    version = _read_version(note, address)
+    start = partial.stat().st_size if version and partial.exists() else 0
+    if version and start == version["bytes"]:
+        return str(version["name"])
+    headers = {"Range": f"bytes={start}-", "If-Range": version["tag"]} if start else {}
     with session.get(address, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        is_rest = begun is not None and _is_rest(response, begun, start)
+        is_rest = start > 0 and _is_rest(response, version, start)
         if start and not is_rest and response.status_code in (PARTIAL_CONTENT, NOT_SATISFIABLE):
-            partial.unlink()  # begin again
-            return _fetch_rest(session, address, partial, size, progress)
+            partial.unlink()  # start again
+            return _fetch_rest(session, address, partial, bound, progress)
         response.raise_for_status()
         if response.status_code != requests.codes.ok and not is_rest:
-            raise _DownloadError(
+            raise ConversionError(
                 f"expected the file, the server answers {response.status_code} {response.reason}."
             )
-        name = _name_file(response, address)
-        start = start if is_rest else 0
-        length = _find_length(response)
-        total = None if length is None else start + length
-        bound = _find_bound(response, size)
-        if total is not None and total > bound:
-            raise _DownloadError(f"expected at most {bound:,} bytes, the server has {total:,}.")
         if not is_rest:
-            partial.unlink(missing_ok=True)  # before it could be taken for one of this version
-            _note_version(note, response, address, name, total)
-        hidden = {"disable": not progress}
-        with (
-            partial.open("ab") as file,
-            tqdm(
-                total=total, initial=start, unit="B", unit_scale=True, desc=name[-40:], **hidden
-            ) as bar,
-        ):
-            try:
-                _write_blocks(response, file, bound, bar)
-            except _DownloadError:
-                partial.unlink()
-                raise
-            received = file.tell()
-    if total not in (None, received):
-        raise requests.ConnectionError(f"expected {total:,} bytes, got {received:,}")
-    return name
+            partial.unlink(missing_ok=True)  # before the note, which is not about this one
+            version = _describe(response, address)
+            note.write_text(json.dumps(version), encoding="utf-8")
+        _append(response, partial, version, bound, progress)
+    return str(version["name"])
 
 
-def _write_blocks(
-    response: requests.Response, file: IO[bytes], bound: int, bar: "tqdm[Any]"
-) -> None:
-    for block in response.iter_content(BLOCK_SIZE):
-        if file.tell() == 0 and PAGE.match(block):
-            raise _page(block)
-        if file.tell() + len(block) > bound:
-            raise _DownloadError(f"expected at most {bound:,} bytes, got more.")
-        file.write(block)
-        bar.update(len(block))
+def _describe(response: requests.Response, address: str) -> dict[str, Any]:
+    tag = response.headers.get("ETag", "")
+    return {
+        "address": address,
+        "name": _name_file(response, address),
+        "tag": "" if tag.startswith("W/") else tag,  # a weak tag does not prove equal bytes
+        "bytes": response.raw.length_remaining,
+    }
 
 
-def _is_rest(response: requests.Response, begun: _Version, start: int) -> bool:
+def _read_version(note: Path, address: str) -> dict[str, Any]:
+    """Read the description of the partial file; empty = it cannot be resumed."""
+    try:
+        version: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    is_known = version["address"] == address and version["tag"] and version["bytes"]
+    return version if is_known else {}
+
+
+def _is_rest(response: requests.Response, version: Mapping[str, Any], start: int) -> bool:
     """Return whether a response is the missing part of the same file."""
-    headers = response.headers
+    size = version["bytes"]
     return (
         response.status_code == PARTIAL_CONTENT
-        and headers.get("Content-Range") == f"bytes {start}-{begun.bytes - 1}/{begun.bytes}"
-        and _find_validator(response) == begun.validator
-        and not _is_encoded(response)
-        and _find_length(response) in (None, begun.bytes - start)
+        and response.headers.get("Content-Range") == f"bytes {start}-{size - 1}/{size}"
+        and response.headers.get("ETag") == version["tag"]
+        and response.raw.length_remaining in (None, size - start)
     )
 
 
-def _is_encoded(response: requests.Response) -> bool:
-    return response.headers.get("Content-Encoding", "identity").lower() != "identity"
-
-
-def _find_length(response: requests.Response) -> int | None:
-    length = response.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() and not _is_encoded(response) else None
-
-
-def _find_bound(response: requests.Response, size: int | None) -> int:
-    """Return the size limit of a file, also for an encoded response."""
-    bound = MAX_SIZE if size is None else size
-    if not _is_encoded(response):
-        return bound
-    length = response.headers.get("Content-Length", "")
-    sent = int(length) if length.isdecimal() else 0
-    return min(bound, max(ALWAYS_ALLOWED_SIZE, MAX_GROWTH * sent))
-
-
-def _find_validator(response: requests.Response) -> str:
-    """Return the validator of a file's version (ETag or date); empty = none."""
-    version = response.headers.get("ETag", response.headers.get("Last-Modified", ""))
-    return "" if version.startswith("W/") else version
-
-
-def _read_version(note: Path, address: str) -> _Version | None:
-    """Read the version of the partial file in the cache; None = it cannot be resumed."""
-    try:
-        version = _Version(**json.loads(note.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError):
-        return None
-    return version if version.address == address else None
-
-
-def _note_version(
-    note: Path, response: requests.Response, address: str, name: str, total: int | None
+def _append(
+    response: requests.Response,
+    partial: Path,
+    version: Mapping[str, Any],
+    bound: int,
+    progress: bool,
 ) -> None:
-    """Store the version of a file, if its rest can be recognised later."""
-    validator = _find_validator(response)
-    note.unlink(missing_ok=True)
-    if validator and total:
-        version = _Version(address, name, validator, total)
-        note.write_text(json.dumps(asdict(version)), encoding="utf-8")
+    """Append the bytes as they are sent: a server that compresses sends an archive."""
+    total, name = version["bytes"], version["name"]
+    if total is not None and total > bound:
+        raise ConversionError(f"expected at most {bound:,} bytes, the server has {total:,}.")
+    with partial.open("ab") as file:
+        start = file.tell()
+        with tqdm(
+            total=total,
+            initial=start,
+            unit="B",
+            unit_scale=True,
+            desc=name[-40:],
+            disable=not progress,
+        ) as bar:
+            for block in response.raw.stream(BLOCK_SIZE, decode_content=False):
+                if file.tell() == 0 and PAGE.match(block):
+                    raise _page(block)
+                if file.tell() + len(block) > bound:
+                    raise ConversionError(f"expected at most {bound:,} bytes, got more.")
+                file.write(block)
+                bar.update(len(block))
+        received = file.tell()
+    if total not in (None, received):
+        raise requests.ConnectionError(f"expected {total:,} bytes, got {received:,}")
 
 
-def _page(block: bytes) -> _DownloadError:
+def _page(block: bytes) -> ConversionError:
     found = TITLE.search(block)
     title = " ".join(found[1].decode(errors="replace").split())[:80] if found else "no title"
-    return _DownloadError(
+    return ConversionError(
         f"expected a file, got a web page ({title!r}), as Google Drive, Dropbox and logins send "
         "them. Open the address in a browser, save the file, and convert that."
     )
@@ -314,15 +263,13 @@ def _page(block: bytes) -> _DownloadError:
 
 def _name_file(response: requests.Response, address: str) -> str:
     """Return the file name of the server, or the last part of the address."""
-    disposition = response.headers.get("Content-Disposition", "")
-    match = re.search(r"filename\*=(?:UTF-8'')?([^;]+)|filename=\"?([^\";]+)", disposition)
-    given = [match[1] or match[2]] if match else []
-    paths = [*given, urlsplit(address).path, urlsplit(response.url).path]
+    header = Message()
+    header["Content-Disposition"] = response.headers.get("Content-Disposition", "")
+    paths = [header.get_filename(""), urlsplit(address).path, urlsplit(response.url).path]
     names = [unquote(path).replace("\\", "/").rstrip("/").rpartition("/")[2] for path in paths]
-    names = [_shorten(CONTROLS.sub("_", name).strip(". ")) for name in names]
+    names = [CONTROLS.sub("_", name).strip(". ") for name in names]
+    names = [  # the end, with the suffix
+        name.encode(errors="replace")[-MAX_NAME_BYTES:].decode(errors="ignore").lstrip(". ")
+        for name in names
+    ]
     return next((name for name in names if "." in name), next(filter(None, names), "file"))
-
-
-def _shorten(name: str) -> str:
-    """Shorten a name to the limit of file systems, keeping its suffix."""
-    return name.encode(errors="replace")[-MAX_NAME_BYTES:].decode(errors="ignore").lstrip(". ")

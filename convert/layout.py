@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from math import isfinite, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,82 +144,58 @@ def configured_mix(config: ElmoConfig) -> Mix:
 
 
 @dataclass(frozen=True)
-class Provenance:
-    """Origin of a checkpoint, for the model card.
-
-    Attributes:
-        source: File or folder name, or name on the Hub.
-        format: Name of the format.
-        files: Name and SHA-256 of each file that was read.
-        version: Version of this package.
-    """
-
-    source: str
-    format: str
-    files: tuple[tuple[str, str], ...]
-    version: str
-
-
-@dataclass(frozen=True)
 class WriteSettings:
-    """Settings for writing a checkpoint.
+    """Settings for writing a checkpoint, and its origin for the model card.
 
     Attributes:
         dtype: Data type, one of `NUMBER_SIZES`.
         weights_license: Licence of the weights; None = unknown.
-        provenance: Origin of the checkpoint.
+        source: File or folder name of the source, or its name on the Hub.
+        format: Name of the source's format.
+        files: Name and SHA-256 of each file that was read.
     """
 
     dtype: str
     weights_license: str | None
-    provenance: Provenance
+    source: str
+    format: str
+    files: tuple[tuple[str, str], ...]
 
 
 NUMBER_SIZES = {name: DTYPES[name][1] for name in ("float32", "float16", "bfloat16")}  # bytes
 
 
-def _cannot_open(sources: Sources) -> AbstractContextManager[Checkpoint]:
-    raise ConversionError(f"{sources.checkpoint}: this format cannot be read, only written.")
+class Writer(NamedTuple):
+    """Functions that write a format.
 
+    Attributes:
+        check: Raises ConversionError if the format does not support a checkpoint, target or dtype.
+            It is called before anything is written.
+        write: Writes a checkpoint to a new file or folder, and other files next to it if needed.
+    """
 
-def _cannot_write(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    raise ConversionError(f"{path}: this format cannot be written, only read.")
-
-
-def _accept_any(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Accept every checkpoint."""
+    check: Callable[[Checkpoint, Path, str], None]
+    write: Callable[[Checkpoint, Path, WriteSettings], None]
 
 
 @dataclass(frozen=True)
 class Format:
-    """Checkpoint format that can be read, written, or both.
+    """Checkpoint format.
 
     Attributes:
         name: Value of `--to`.
         description: Text of `--list-formats`.
         recognises: Detects the format of a path with a cheap test. It also accepts broken files, so
             that `open` can report the problem.
+        open: Opens a checkpoint; its tensors can be read until the context ends. Raises
+            ConversionError if a file is missing, broken, or does not belong to the others.
         companions: Other `Sources` that `open` reads.
-        open: Opens a checkpoint; its tensors can be read until the context ends.
-        write: Writes a checkpoint to a new file or folder, and other files next to it if needed.
-        check: Raises ConversionError if the format does not support a checkpoint, target or dtype.
-            It is called before anything is written.
+        writer: Writes the format; None = it can only be read.
     """
 
     name: str
     description: str
-    recognises: Callable[[Path], bool] = lambda path: False
+    recognises: Callable[[Path], bool]
+    open: Callable[[Sources], AbstractContextManager[Checkpoint]]
     companions: tuple[str, ...] = ("options", "vocabulary")
-    open: Callable[[Sources], AbstractContextManager[Checkpoint]] = _cannot_open
-    write: Callable[[Checkpoint, Path, WriteSettings], None] = _cannot_write
-    check: Callable[[Checkpoint, Path, str], None] = _accept_any
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether the format can be read."""
-        return self.open is not _cannot_open
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the format can be written."""
-        return self.write is not _cannot_write
+    writer: Writer | None = None

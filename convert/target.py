@@ -1,47 +1,39 @@
 """Write the target atomically; never overwrite the user's files.
 
 Temporary files are in a hidden folder next to the target. If a format has several files, they are
-moved into place one by one, the target last. Before, a journal next to the folder lists them. After
-a run was killed, the same command recognises, replaces and removes its files.
+moved into place one by one, the target last. After a run was killed, the same command continues:
+files that are already in place and equal to the new ones are kept.
 """
 
-import json
+import filecmp
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from convert.formats import hf_folder
 from convert.layout import ConversionError
+from hf_elmo.files.output_lock import lock_output
 
-WORK_FOLDER, JOURNAL = ".{}.elmo-convert", ".{}.elmo-convert.json"
-LOCK, NEW, OLD = "lock", "new", "old"  # in the folder
+WORK_FOLDER, LOCK = ".{}.elmo-convert", ".{}.elmo-convert.lock"
+NEW, OLD = "new", "old"  # in the work folder
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Check that a target can be written, and does not replace other files.
+    """Check that a target can be written without replacing another file of the user.
 
     Raises:
         ConversionError: If the check fails.
     """
-    if not target.parent.is_dir():
-        raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
-    _check_places([target], force, _read_journal(target))
-
-
-def _check_places(places: list[Path], force: bool, unfinished: set[Path]) -> None:
-    for place in places:
-        if not os.path.lexists(place) or place in unfinished:
-            continue
-        if not force:
-            raise ConversionError(f"{place}: is there already. Replace it with --force.")
-        if place.is_dir() and any(place.iterdir()) and not hf_folder.recognises(place):
-            raise ConversionError(
-                f"{place}: is a folder with something else than a model; keeping it."
-            )
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise ConversionError(f"{target}: is there already. Replace it with --force.")
+    if target.is_dir() and any(target.iterdir()) and not hf_folder.recognises(target):
+        raise ConversionError(
+            f"{target}: is a folder with something else than a model; keeping it."
+        )
 
 
 def check_space(target: Path, num_bytes: int) -> None:
@@ -64,64 +56,42 @@ def make_work_folder(target: Path) -> Iterator[Path]:
     Remove the files of a killed run, but keep an old target that the run had moved there.
 
     Raises:
-        ConversionError: If another process is converting to this target.
+        BlockingIOError: If another process is converting to this target.
+        ConversionError: If the target's folder does not exist.
     """
+    if not target.parent.is_dir():
+        raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
     folder = target.with_name(WORK_FOLDER.format(target.name))
-    folder.mkdir(exist_ok=True)
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except (Timeout, FileNotFoundError) as error:  # the other one may be removing the folder
-        raise ConversionError(
-            f"{target}: another process is converting to it; wait for it or name another target."
-        ) from error
-    with lock:
+    with lock_output(target, target.with_name(LOCK.format(target.name))):
         if (folder / OLD).exists() and not os.path.lexists(target):
             (folder / OLD).rename(target)
-        for entry in folder.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / NEW).mkdir(parents=True)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def make_new(folder: Path, target: Path) -> Path:
-    """Return the path in the work folder at which the new target is written."""
-    (folder / NEW).mkdir()
-    return folder / NEW / target.name
-
-
 def move_into_place(new: Path, target: Path, *, force: bool) -> None:
     """Move the target and its companion files from the work folder into place.
-
-    Args:
-        new: Path of `make_new`.
-        target: Final path.
-        force: Replace existing files.
 
     Raises:
         ConversionError: If a file of the user is in the way.
     """
     paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
-    _check_places([target.with_name(path.name) for path in paths], force, _read_journal(target))
-    folder = new.parent.parent
-    journal = folder / "journal"
-    journal.write_text(json.dumps({path.name: path.stat().st_ino for path in paths}))
-    journal.replace(_journal_of(target))
-    try:
-        for path in paths:
-            _move(path, target.with_name(path.name), folder / OLD)
-    except BaseException:
-        if not _read_journal(target):
-            remove_journal(target)
-        raise
+    moves = [(path, target.with_name(path.name)) for path in paths]
+    moves = [(path, place) for path, place in moves if not _is_copy(path, place)]
+    for _, place in moves:
+        check_target(place, force=force)
+    for path, place in moves:
+        _move(path, place, new.parent.with_name(OLD))
 
 
-def remove_journal(target: Path) -> None:
-    """Remove the journal of a completed target."""
-    _journal_of(target).unlink(missing_ok=True)
+def _is_copy(path: Path, place: Path) -> bool:
+    """Return whether a killed run has moved an equal file into place."""
+    is_file = path.is_file() and place.is_file() and not place.is_symlink()
+    return is_file and filecmp.cmp(path, place, shallow=False)
 
 
 def _move(path: Path, place: Path, old: Path) -> None:
@@ -134,21 +104,3 @@ def _move(path: Path, place: Path, old: Path) -> None:
     except BaseException:
         old.rename(place)
         raise
-
-
-def _journal_of(target: Path) -> Path:
-    return target.with_name(JOURNAL.format(target.name))
-
-
-def _read_journal(target: Path) -> set[Path]:
-    """List the files that a killed run has moved into place and nobody has replaced since."""
-    try:
-        inodes = json.loads(_journal_of(target).read_text())
-    except (OSError, ValueError):
-        return set()
-    places = {target.with_name(name): inode for name, inode in inodes.items()}
-    return {
-        place
-        for place, inode in places.items()
-        if os.path.lexists(place) and place.lstat().st_ino == inode
-    }

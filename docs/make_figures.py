@@ -190,23 +190,24 @@ def draw_sentence() -> Drawing:
 
 def draw_tasks() -> Drawing:
     """Draw the scores of the task models, a dot a run, from what is kept of the runs."""
-    table = run_path(str(EXAMPLES / "tasks" / "table.py"))
+    runs = run_path(str(EXAMPLES / "paper" / "runs.py"))
     d = Drawing(760, 330, "Scores of six tasks without ELMo and with, and the error that is gone")
     for score in range(30, 90, 10):
         x = 190 + 9 * (score - 30)
         d.line([(x, 50), (x, 290)], "grid")
         d.text(x, 308, f"{score} %", "soft small", "middle")
-    for number, task in enumerate(table["DATA"]):
+    for number, task in enumerate(runs["DATA"]):
         y = 72 + 40 * number
-        runs = table["read_runs"](EXAMPLES / "tasks" / "results", task)
-        scores = [[table["score"](task, run) for run in x] for x in table["gather_counts"](runs)]
+        results = EXAMPLES / "tasks" / "results"
+        sides = [runs["read_runs"](results, task, side) for side in runs["SIDES"]]
+        scores = [[runs["score"](task, x) for x in runs["gather_counts"](y)] for y in sides]
         d.text(20, y + 4, task, "code")
-        d.text(110, y + 4, table["TASKS"][task].metric, "soft small")
+        d.text(110, y + 4, runs["TASKS"][task].metric, "soft small")
         for kind, side in zip(("c0", "c1"), scores, strict=True):
             for score in side:
-                d.dot(190 + 9 * (100 * score - 30), y, kind)
-        gone = table["reduce_error"](*map(np.mean, scores))
-        d.text(740, y + 4, f"{100 * gone:.0f} % less error", "soft small", "end")
+                d.dot(190 + 9 * (score - 30), y, kind)
+        gone = runs["reduce_error"](*map(np.mean, scores))
+        d.text(740, y + 4, f"{gone:.0f} % less error", "soft small", "end")
     d.dot(200, 26, "c0")
     d.text(212, 30, "static vectors of the same text", "small")
     d.dot(430, 26, "c1")

@@ -10,7 +10,7 @@ from .configuration_elmo import ElmoConfig
 from .lstm import State
 from .modeling_outputs import ElmoModelOutput, ElmoState
 from .packed_sentences import lay_out, pack_words
-from .scalar_mix import mix_layers
+from .scalar_mix import mix_as_configured
 from .word_cache import WordIds
 
 NO_EXPORT = (
@@ -107,9 +107,13 @@ class ElmoBilm:
         layers = [[packed, *outputs] for outputs, _ in directions]
         forward, *backward = [new for _, new in directions]
         return (
-            [torch.cat(layer, dim=-1) for layer in zip(*layers, strict=True)],
+            [self._join(layer) for layer in zip(*layers, strict=True)],
             ElmoState(forward, backward[0] if backward else None),
         )
+
+    def _join(self, directions: tuple[Tensor, ...]) -> Tensor:
+        """Join the outputs of the directions, shape `(steps, hidden_size)`."""
+        return torch.cat(directions, dim=-1)
 
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
         """Make the initial state, in the dtype and on the device of `like`."""
@@ -184,7 +188,7 @@ class ElmoBilm:
             output_hidden_states = config.output_hidden_states
         return ElmoModelOutput(
             last_hidden_state=hidden_states[-1],
-            elmo=_mix(config, hidden_states, mask),
+            elmo=mix_as_configured(config, torch.stack(hidden_states), mask),
             hidden_states=hidden_states if output_hidden_states else None,
             state=_reorder_state(state, order.argsort()),
             attention_mask=mask.long(),
@@ -203,17 +207,6 @@ def spell_boundaries(config: ElmoConfig) -> WordIds:
     if config.word_embedding_size:
         word_ids = torch.tensor([config.sentence_start_word_id, config.sentence_end_word_id])
     return ids, word_ids
-
-
-def _mix(config: ElmoConfig, hidden_states: tuple[Tensor, ...], mask: Tensor) -> Tensor:
-    """Mix the layers as the configuration says."""
-    return mix_layers(
-        torch.stack(hidden_states),
-        torch.tensor(config.initial_mix_weights, device=mask.device),
-        config.mix_gamma,
-        layer_norm=config.mix_layer_norm,
-        mask=mask,
-    )
 
 
 def _check_inputs(

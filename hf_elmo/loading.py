@@ -3,19 +3,16 @@
 import json
 import os
 import shutil
-import ssl
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import torch
-from huggingface_hub import constants, is_offline_mode
-from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub import CommitInfo, HfApi
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -24,10 +21,9 @@ from transformers.utils.hub import cached_file
 
 from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
-from .model_card import make_model_card, push_with_card
+from .model_card import CARD_FILE, make_model_card
 
 OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_file: None, no error
-NETWORK_SECONDS = 10  # to answer
 WEIGHTS = "model*.safetensors"  # one file, or shards
 PICKLED_WEIGHTS = "pytorch_model*.bin"
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
@@ -61,7 +57,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
     _supports_context_parallel = False
-    push_to_hub = push_with_card  # type: ignore[assignment]  # the base class takes anything
 
     def make_card(self, **options: Any) -> str:
         """Write the model's card; options as of `make_model_card`."""
@@ -100,7 +95,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             OSError: If there is no such model.
         """
         if pretrained_model_name_or_path is not None:
-            check_name(pretrained_model_name_or_path, **kwargs)
+            check_name(pretrained_model_name_or_path)
         wants_report = kwargs.pop("output_loading_info", False)
         allows_misshapen_heads = kwargs.pop("ignore_mismatched_sizes", False)
         model: Self
@@ -163,6 +158,56 @@ class ElmoPreTrainedModel(PreTrainedModel):
         if is_main_process and push_to_hub:
             hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
             self.push_to_hub(**hub_options, token=kwargs.get("token"))
+
+    def push_to_hub(  # type: ignore[override]  # the rest is passed through
+        self,
+        repo_id: str,
+        *,
+        license: str | None = None,  # noqa: A002 (the metadata's own name)
+        language: str | Sequence[str] | None = None,
+        tags: Sequence[str] = (),
+        private: bool | None = None,
+        token: bool | str | None = None,
+        revision: str | None = None,
+        max_shard_size: int | str = "50GB",
+        **commit: Any,
+    ) -> CommitInfo:
+        """Upload the model to the Hub, with a model card unless the repository has one.
+
+        Args:
+            repo_id: Name of the repository, which is created if it does not exist.
+            license: As for `make_model_card`.
+            language: As for `make_model_card`.
+            tags: As for `make_model_card`.
+            private: Whether a new repository is private; None = the owner's default.
+            token: Token of the Hub; None = the stored one.
+            revision: Branch to write to.
+            max_shard_size: Largest size of a file of weights.
+            **commit: For `HfApi.upload_folder`: `commit_message`, `commit_description`,
+                `create_pr`.
+
+        Returns:
+            The commit.
+        """
+        hub = HfApi(token=token)
+        repo_id = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision is not None and not revision.startswith("refs/"):
+            hub.create_branch(repo_id, branch=revision, exist_ok=True)
+        # The template of the card is no code, so a model of remote code does not have it.
+        keeps_card = self.is_remote_code() or hub.file_exists(repo_id, CARD_FILE, revision=revision)
+        commit.setdefault("commit_message", "Upload model")
+        with TemporaryDirectory() as folder:
+            if not keeps_card:
+                card = self.make_card(name=repo_id, license=license, language=language, tags=tags)
+                Path(folder, CARD_FILE).write_text(card, encoding="utf-8")
+            self.save_pretrained(folder, max_shard_size=max_shard_size)
+            return hub.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                ignore_patterns=[CARD_FILE] if keeps_card else None,
+                revision=revision,
+                **commit,
+            )
 
     def resize_token_embeddings(
         self,
@@ -236,53 +281,19 @@ def find_device(name: str | None) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
-def check_name(name: str | PathLike[str], **options: Any) -> None:
-    """Refuse at once what the Hugging Face Hub would be asked for in vain.
-
-    Its client tries again for half a minute where there is no network.
-
-    Args:
-        name: A folder, or a name on the Hub.
-        **options: Of `from_pretrained`.
+def check_name(name: str | PathLike[str]) -> None:
+    """Refuse a misspelt folder, which transformers would take for a name on the Hub.
 
     Raises:
-        OSError: If the name is neither a folder nor a name on the Hub, or if it is one that was
-            never fetched and there is no network.
+        OSError: If the name is neither a folder nor of the form owner/name.
     """
-    if Path(name).exists():
-        return
-    problem: str | None = ""
-    if len(Path(name).parts) == 2 and not Path(name).is_absolute():
-        if options.get("local_files_only") or _is_fetched(str(name), options.get("cache_dir")):
-            return
-        if (problem := _find_network_problem()) is None:
-            return
-    raise OSError(
-        f"Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
-        f"{str(name)!r}: there is no such folder{problem}. The model that ships with this package "
-        'is loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
-    )
-
-
-def _is_fetched(name: str, cache: str | PathLike[str] | None) -> bool:
-    folder = repo_folder_name(repo_id=name, repo_type="model")
-    return (Path(cache or constants.HF_HUB_CACHE) / folder / "snapshots").exists()
-
-
-def _find_network_problem() -> str | None:
-    """Say why the Hub cannot be reached; None if it can be, or is not to be asked."""
-    if is_offline_mode():
-        return None
-    try:
-        with urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=NETWORK_SECONDS):
-            return None
-    except HTTPError:  # an answer
-        return None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        if isinstance(reason, ssl.SSLError):  # the Hub's client may have other certificates
-            return None
-        return f", and {constants.ENDPOINT} cannot be reached: is there a network? ({reason})"
+    path = Path(name)
+    if not path.exists() and (len(path.parts) != 2 or path.is_absolute()):
+        raise OSError(
+            "Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
+            f"{str(name)!r}: there is no such folder. The model that ships with this package is "
+            'loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
+        )
 
 
 @contextmanager
@@ -327,7 +338,8 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"Expected floating-point weights, got {weight.dtype} in {name}.")
         if weight.is_meta or weight.sum().isfinite():  # the sum alone is several times faster
             continue
-        if not weight.isfinite().all():
+        is_left_out = weight.isneginf() if "scalar_mix" in name else False  # a layer of a mix
+        if not (weight.isfinite() | is_left_out).all():
             raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
 
 

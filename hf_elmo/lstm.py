@@ -12,9 +12,9 @@ direction where steps are long (`lstm_threads`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from .lstm_backward import run_with_gradients
 from .lstm_forward import LayerRun, LayerWeights, pack_weights, run_layer
 from .lstm_products import choose_product_dtype
 from .lstm_threads import run_directions
-from .weight_marks import KeptResult, mark_weights
+from .weight_fingerprint import KeptResult, fingerprint_weights
 
 State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size)
 
@@ -116,15 +116,17 @@ class ElmoLstm(GradientCheckpointingLayer):
     def pack(self, dtype: torch.dtype) -> LayerWeights:
         """Pack the weights for products in a dtype, or return the cached ones if still valid.
 
-        `mark_weights` defines what counts as a change. Weights in training are not cached.
+        `fingerprint_weights` defines what counts as a change. Weights in training are not cached.
         """
         weights = self.weights()
-        marks = mark_weights(self.config, [weight for weight in weights if weight is not None])
-        if marks is None or (self.training and self.state_weight.requires_grad):
+        fingerprint = fingerprint_weights(
+            self.config, [weight for weight in weights if weight is not None]
+        )
+        if fingerprint is None or (self.training and self.state_weight.requires_grad):
             self.packed.clear()
             return pack_weights(weights, self.config, dtype)
         compute = partial(pack_weights, weights, self.config, dtype)
-        return cast(LayerWeights, self.packed.get((dtype, marks), compute))
+        return cast(LayerWeights, self.packed.get((dtype, fingerprint), compute))
 
     def forward(
         self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False
@@ -214,7 +216,7 @@ class ElmoLstmStack(nn.Module):
         return result
 
 
-def is_plain(module: nn.Module) -> bool:
+def can_run_together(module: nn.Module) -> bool:
     """Return whether calling an LSTM or a stack of them does no more than its own `forward`.
 
     Hooks, wrappers (accelerate's offloading, peft's adapters) and checkpointing do more, and need
@@ -251,11 +253,23 @@ def run_stacks(
     Returns:
         What each stack returns.
     """
-    if all(map(is_plain, stacks)):
-        return _run_plain_stacks(stacks, inputs, batch_sizes, states, reverses)
+    return _run_together(_run_plain_stacks, stacks, inputs, batch_sizes, states, reverses)
+
+
+def _run_together(
+    run: Callable[..., list[Any]],
+    modules: Sequence[nn.Module],
+    inputs: Sequence[Tensor],
+    batch_sizes: Sequence[int],
+    states: Sequence[State],
+    reverses: Sequence[bool],
+) -> list[Any]:
+    """Run stacks or layers by one function if they are plain; else call each."""
+    if all(map(can_run_together, modules)):
+        return run(modules, inputs, batch_sizes, states, reverses)
     return [
-        stack(x, batch_sizes, state, reverse=reverse)
-        for stack, x, state, reverse in zip(stacks, inputs, states, reverses, strict=True)
+        module(x, batch_sizes, state, reverse=reverse)
+        for module, x, state, reverse in zip(modules, inputs, states, reverses, strict=True)
     ]
 
 
@@ -268,33 +282,18 @@ def _run_plain_stacks(
     reverses: Sequence[bool],
 ) -> list[tuple[list[Tensor], State]]:
     config, training = stacks[0].config, stacks[0].training
-    outputs: list[list[Tensor]] = []  # by layer, then direction, as are the states
-    new_states: list[list[State]] = []
+    collected: list[tuple[list[Tensor], list[Tensor], list[Tensor]]] = [
+        ([], [], []) for _ in stacks
+    ]
     for number, layers in enumerate(zip(*(stack.layers for stack in stacks), strict=True)):
         inputs = [F.dropout(x, config.dropout, training) for x in inputs]
         layer_states = [(h[number], c[number]) for h, c in states]
-        if all(map(is_plain, layers)):
-            results = run_layers(layers, inputs, batch_sizes, layer_states, reverses)
-        else:
-            results = [
-                layer(x, batch_sizes, state, reverse=reverse)
-                for layer, x, state, reverse in zip(
-                    layers, inputs, layer_states, reverses, strict=True
-                )
-            ]
+        results = _run_together(run_layers, layers, inputs, batch_sizes, layer_states, reverses)
         if config.use_residual and number > 0:
             inputs = [y + x for (y, _), x in zip(results, inputs, strict=True)]
         else:
             inputs = [y for y, _ in results]
-        outputs.append(inputs)
-        new_states.append([state for _, state in results])
-    return [
-        (
-            [layer_outputs[index] for layer_outputs in outputs],
-            (
-                torch.stack([layer_states[index][0] for layer_states in new_states]),
-                torch.stack([layer_states[index][1] for layer_states in new_states]),
-            ),
-        )
-        for index in range(len(stacks))
-    ]
+        for lists, y, (_, (h, c)) in zip(collected, inputs, results, strict=True):
+            for values, value in zip(lists, (y, h, c), strict=True):
+                values.append(value)
+    return [(outputs, (torch.stack(hs), torch.stack(cs))) for outputs, hs, cs in collected]

@@ -18,7 +18,7 @@ PACKING_ROWS = 64  # number of rows that oneDNN packs for; the layout serves any
 @functools.cache
 def can_pack(dtype: torch.dtype, device: str) -> bool:
     """Return whether oneDNN's packed products are there, and right, for a dtype and device."""
-    if device != "cpu":
+    if device != "cpu" or not torch.backends.mkldnn.enabled:
         return False
     try:
         weight = torch.ones(32, 16, dtype=dtype, device=device)

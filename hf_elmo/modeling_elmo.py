@@ -1,7 +1,6 @@
 """The biLM in the order of the data: characters, words, words in context, their mix."""
 
 import copy
-import warnings
 from collections.abc import Sequence
 from typing import Self, cast
 
@@ -15,7 +14,7 @@ from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
 from .lstm_products import choose_product_dtype
-from .weight_marks import KeptResult, mark_weights
+from .weight_fingerprint import KeptResult, fingerprint_weights
 from .word_cache import (
     Encoder,
     WordCache,
@@ -204,48 +203,27 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
         setattr(self.token_encoder, name, value)
 
-    def quantize(self, quantization: str | None) -> Self:
-        """Do nothing but warn: products in 8 bits are those of ONNX Runtime (deprecated).
-
-        Args:
-            quantization: `"int8"`, or None, which does not warn.
-
-        Returns:
-            The model itself, which computes in its own dtype.
-
-        Raises:
-            ValueError: If it is neither.
-        """
-        if quantization not in ("int8", None):
-            raise ValueError(f'Expected quantization "int8" or None, got {quantization!r}.')
-        if quantization is not None:
-            warnings.warn(
-                'ElmoModel.quantize("int8") has no effect and will be removed: the model computes '
-                f"in {self.dtype}. For products in 8 bits use "
-                'hf_elmo.onnx.OrtElmoModel.from_pretrained(name, quantization="int8").',
-                FutureWarning,
-                stacklevel=2,
-            )
-        return self
-
     def _encode(self, *batches: WordIds) -> list[Tensor]:
         encoder = self.token_encoder
         may_learn = self.training or torch.is_grad_enabled()
         may_learn = may_learn and any(weight.requires_grad for weight in self.parameters())
         keeps = not may_learn and is_plain(encoder, ENCODER_CLASSES)
-        marks = mark_weights(self.config, encoder.parameters()) if keeps else None
-        if marks is None:
+        fingerprint = fingerprint_weights(self.config, encoder.parameters()) if keeps else None
+        if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
-            return encode_distinct(encoder, self.config, None, None, batches)
+            return [encode_distinct(encoder, self.config, None, None, *ids) for ids in batches]
         dtype, product_dtype = self.dtype, choose_product_dtype(self.dtype, self.device.type)
         encode: Encoder = encoder
         if product_dtype != dtype:  # products that are emulated are several times slower
-            wide = self.wide_encoder.get(marks, lambda: copy.deepcopy(encoder).to(product_dtype))
+            wide = self.wide_encoder.get(
+                fingerprint, lambda: copy.deepcopy(encoder).to(product_dtype)
+            )
 
             def encode(*ids: Tensor | None) -> Tensor:
                 return wide(*ids).to(dtype)
 
-        return encode_distinct(encode, self.config, self.word_cache, marks, batches)
+        cache = self.word_cache
+        return [encode_distinct(encode, self.config, cache, fingerprint, *ids) for ids in batches]
 
     @torch.compiler.disable
     def run_lstms(

@@ -145,11 +145,7 @@ def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, .
 
 
 def run_for_layers(
-    elmo: ElmoModel,
-    input_ids: Tensor | None = None,
-    attention_mask: Tensor | None = None,
-    word_input_ids: Tensor | None = None,
-    state: ElmoState | None = None,
+    elmo: ElmoModel, *inputs: Any, **options: Any
 ) -> tuple[tuple[Tensor, ...], ElmoModelOutput]:
     """Run a biLM for all of its layers, without a graph if none of its weights is trained.
 
@@ -158,13 +154,11 @@ def run_for_layers(
 
     Args:
         elmo: The biLM.
-        input_ids: As for `ElmoModel`.
-        attention_mask: As for `ElmoModel`.
-        word_input_ids: As for `ElmoModel`.
-        state: As for `ElmoModel`.
+        *inputs: As for `ElmoModel`.
+        **options: As for `ElmoModel`.
 
     Returns:
-        The layers, each of shape `(batch, tokens, hidden_size)`; and all that the biLM returns.
+        The layers, each of shape `(batch, tokens, hidden_size)`; and the output of the biLM.
 
     Raises:
         ValueError: As `ElmoModel`.
@@ -172,12 +166,7 @@ def run_for_layers(
     is_trained = any(parameter.requires_grad for parameter in elmo.parameters())
     with torch.set_grad_enabled(torch.is_grad_enabled() and is_trained):
         outputs: ElmoModelOutput = elmo(
-            input_ids,
-            attention_mask,
-            word_input_ids,
-            state=state,
-            output_hidden_states=True,
-            return_dict=True,
+            *inputs, **options, output_hidden_states=True, return_dict=True
         )
     return cast(tuple[Tensor, ...], outputs.hidden_states), outputs
 
@@ -219,12 +208,7 @@ class ElmoFeatures(nn.Module):
         )
 
     def forward(
-        self,
-        elmo: ElmoModel,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        word_input_ids: Tensor | None = None,
-        state: ElmoState | None = None,
+        self, elmo: ElmoModel, *inputs: Any, **options: Any
     ) -> tuple[list[Tensor], ElmoModelOutput]:
         """Run the biLM and mix its layers.
 
@@ -233,10 +217,8 @@ class ElmoFeatures(nn.Module):
 
         Args:
             elmo: The biLM.
-            input_ids: As for `ElmoModel`.
-            attention_mask: As for `ElmoModel`.
-            word_input_ids: As for `ElmoModel`.
-            state: As for `ElmoModel`.
+            *inputs: As for `ElmoModel`.
+            **options: As for `ElmoModel`.
 
         Returns:
             Each mix, shape `(batch, tokens, hidden_size)`; and the output of the biLM, with
@@ -245,7 +227,7 @@ class ElmoFeatures(nn.Module):
         Raises:
             ValueError: As `ElmoModel`.
         """
-        layers, outputs = run_for_layers(elmo, input_ids, attention_mask, word_input_ids, state)
+        layers, outputs = run_for_layers(elmo, *inputs, **options)
         return self.mix(layers, outputs.attention_mask), outputs
 
     def mix(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> list[Tensor]:

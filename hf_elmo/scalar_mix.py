@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization
 
+from .configuration_elmo import ElmoConfig
+
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
 
 
@@ -34,6 +36,13 @@ def mix_layers(
     if layer_norm != "none":
         layers = _normalize_layers(layers, layer_norm, mask)
     return gamma * torch.tensordot(weights.softmax(dim=0).to(layers.dtype), layers, dims=1)
+
+
+def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Mix layers `(layers, batch, tokens, width)` with the mix of the configuration."""
+    weights = torch.tensor(config.initial_mix_weights, device=layers.device)
+    norm = config.mix_layer_norm
+    return mix_layers(layers, weights, config.mix_gamma, layer_norm=norm, mask=mask)
 
 
 def _normalize_layers(layers: Tensor, layer_norm: str, mask: Tensor | None) -> Tensor:

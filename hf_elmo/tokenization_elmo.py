@@ -1,7 +1,7 @@
 """The tokenizer of a biLM: words to character ids, to rows of a word lexicon, or to both."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -16,35 +16,17 @@ from transformers.utils.generic import PaddingStrategy
 
 from .character_ids import (
     NUM_BYTES,
-    NUM_WORD_MARKS,
     PADDING_OFFSET,
-    SPECIAL_MASK,
     WORD_PATTERN,
-    Array,
-    ElmoEncoding,
-    Spelling,
-    check_counts,
-    check_list,
-    check_options,
+    WordTables,
     check_pattern,
-    check_sentences,
-    check_texts,
-    count_axes,
-    describe,
-    find_common_length,
-    find_width,
-    index,
-    join_rows,
-    lay_out,
-    make_batch,
+    check_tables,
     read_vocabulary,
     split_text,
-    take,
 )
 from .configuration_elmo import (
     CHAR_PADDING_ID,
     MAX_CHARACTERS_PER_TOKEN,
-    NUM_BYTE_CHARACTERS,
     SENTENCE_END_CHAR_ID,
     SENTENCE_START_CHAR_ID,
     SPECIAL_CHAR_IDS,
@@ -52,6 +34,18 @@ from .configuration_elmo import (
     WORD_START_CHAR_ID,
     ElmoConfig,
     refuse_damage,
+)
+from .token_batches import (
+    SPECIAL_MASK,
+    check_options,
+    count_axes,
+    find_width,
+    join_rows,
+    lay_out,
+    make_batch,
+    read_features,
+    read_sentences,
+    take,
 )
 
 VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "word_vocab.json"}
@@ -151,59 +145,12 @@ class ElmoTokenizer(PythonBackend):
         self.char_vocab = None if char_vocab is None else list(char_vocab)
         self.word_vocab = None if word_vocab is None else list(word_vocab)
         check_pattern(word_pattern)
-        self._check_vocabularies()
-        self._entries = [pad_token, *(self.char_vocab or self.word_vocab or [])]
-        if characters != "none":
-            self._check_cells()
-            marks = word_start_char_id, word_end_char_id, char_padding_id
-            self._spelling = Spelling(self.char_vocab, unknown, max_characters_per_token, marks)
+        self._tables = WordTables(saved, self.char_vocab, self.word_vocab, pad_token)
         self.model_input_names = [
             *(["input_ids"] if characters != "none" else []),
             *(["word_input_ids"] if word_vocab is not None else []),
             "attention_mask",
         ]
-        self._id_of_word = index(self.word_vocab or [])
-
-    def _check_vocabularies(self) -> None:
-        if self.characters not in ("bytes", "code_points", "none"):
-            raise ValueError(
-                f"Expected characters 'bytes', 'code_points' or 'none', got {self.characters!r}."
-            )
-        if (self.characters == "code_points") != (self.char_vocab is not None):
-            raise ValueError(
-                "Expected a char_vocab with characters='code_points' and only then, got characters="
-                f"{self.characters!r} and {'no' if self.char_vocab is None else 'a'} char_vocab."
-            )
-        for name in ("sentence_start", "sentence_end", "unknown"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"Expected a string as {name}, got {getattr(self, name)!r}.")
-        if self.characters == "none" and self.word_vocab is None:
-            raise ValueError("Expected a word_vocab with characters='none', got none.")
-        for name, vocab in (("char_vocab", self.char_vocab), ("word_vocab", self.word_vocab)):
-            for place, entry in enumerate(vocab or []):
-                if not isinstance(entry, str):
-                    raise ValueError(
-                        f"Expected a list of strings as {name}, got {describe(entry)} as entry "
-                        f"{place}."
-                    )
-            if vocab is not None and self.unknown not in vocab:
-                raise ValueError(
-                    f"Expected {self.unknown!r} in {name}, for what is not listed there; got "
-                    f"{len(vocab)} entries without it, first {vocab[:3]}. If it has another name, "
-                    "pass unknown=..."
-                )
-
-    def _check_cells(self) -> None:
-        if self.max_characters_per_token <= NUM_WORD_MARKS:
-            raise ValueError(
-                f"Expected max_characters_per_token above {NUM_WORD_MARKS} (a word's marks), got "
-                f"{self.max_characters_per_token}."
-            )
-        for name in SPECIAL_CHAR_IDS:
-            if not 0 < getattr(self, name) < self.vocab_size:
-                raise ValueError(
-                    f"Expected {name} from 1 to {self.vocab_size - 1}, got {getattr(self, name)}."
-                )
 
     @classmethod
     def from_config(
@@ -230,27 +177,8 @@ class ElmoTokenizer(PythonBackend):
         for name in ("max_characters_per_token", *SPECIAL_CHAR_IDS):
             kwargs[name] = getattr(config, name)
         tokenizer = cls(char_vocab=char_vocab, word_vocab=word_vocab, **kwargs)
-        is_told = "characters" in kwargs  # bilm-tf's byte tables may have a row too many
-        if not is_told and not char_vocab and config.char_vocab_size != NUM_BYTE_CHARACTERS:
-            raise ValueError(
-                f"Expected a char_vocab, since the character table has {config.char_vocab_size} "
-                f"rows; that of bytes has {NUM_BYTE_CHARACTERS}. If these are bytes all the same, "
-                "pass characters='bytes'."
-            )
-        if (word_vocab is None) != (config.word_vocab_size == 0):
-            raise ValueError(
-                f"Expected {'no' if config.word_vocab_size == 0 else 'a'} word_vocab for a word "
-                f"table of {config.word_vocab_size} rows."
-            )
-        for name, vocab, size in (
-            ("char_vocab", char_vocab or [], config.char_vocab_size),
-            ("word_vocab", word_vocab or [], config.word_vocab_size),
-        ):
-            if vocab and len(vocab) + PADDING_OFFSET > size:
-                raise ValueError(
-                    f"Expected at most {size - PADDING_OFFSET} entries in {name}, as the table has "
-                    f"{size} rows with that of no token, got {len(vocab)}."
-                )
+        is_known = "characters" in kwargs
+        check_tables(config, char_vocab, word_vocab, is_spelling_known=is_known)
         return tokenizer
 
     @classmethod
@@ -302,9 +230,7 @@ class ElmoTokenizer(PythonBackend):
     @property
     def vocab_size(self) -> int:
         """Number of ids in the first of `model_input_names`, the id 0 included."""
-        if self.characters == "bytes":
-            return NUM_BYTE_CHARACTERS
-        return len(self._entries)
+        return self._tables.num_ids
 
     def __len__(self) -> int:
         return self.vocab_size
@@ -312,7 +238,7 @@ class ElmoTokenizer(PythonBackend):
     def get_vocab(self) -> dict[str, int]:
         """Name the ids in the first of `model_input_names`: of characters if there are any."""
         if self.characters != "bytes":
-            return {entry: row for row, entry in enumerate(self._entries)}
+            return {entry: row for row, entry in enumerate(self._tables.entries)}
         return {
             self.pad_token: self.pad_token_id,
             **{chr(byte): byte + PADDING_OFFSET for byte in range(NUM_BYTES)},
@@ -375,20 +301,19 @@ class ElmoTokenizer(PythonBackend):
         **kwargs: Any,
     ) -> BatchEncoding:
         check_options(text_pair, kwargs)
-        check_counts(max_length, pad_to_multiple_of)
-        is_batch, sentences = self._read_sentences(text, is_split_into_words)
+        is_batch, sentences = read_sentences(text, is_split_into_words, self.word_pattern)
         if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE and max_length is not None:
             cuts_left = self.truncation_side == "left"
             sentences = [sentence.truncate(max_length, cuts_left) for sentence in sentences]
         lengths = [len(sentence.words) for sentence in sentences]
-        width = find_width(lengths, padding_strategy, max_length, pad_to_multiple_of)
-        if width is None and return_tensors is not None:
-            width = find_common_length(lengths)
-        is_left = self._is_left(padding_side)
+        is_left, is_tensor = self._is_left(padding_side), return_tensors is not None
+        width = find_width(
+            lengths, padding_strategy, max_length, pad_to_multiple_of, is_tensor=is_tensor
+        )
 
         words = list(chain.from_iterable(sentence.words for sentence in sentences))
         rows = {word: row for row, word in enumerate(dict.fromkeys(words), PADDING_OFFSET)}
-        tables = self._tabulate(rows)
+        tables = self._tables.tabulate(rows)
         if return_special_tokens_mask:
             tables[SPECIAL_MASK] = 1 - tables["attention_mask"]
         if return_attention_mask is False:
@@ -408,59 +333,11 @@ class ElmoTokenizer(PythonBackend):
             data = {name: values[0] for name, values in data.items()}
         return make_batch(data, return_tensors, sentences)
 
-    def _read_sentences(
-        self, text: Any, is_split_into_words: bool
-    ) -> tuple[bool, list[ElmoEncoding]]:
-        """Check the input; return whether it is a batch, and its sentences."""
-        if not is_split_into_words:
-            is_batch = not isinstance(text, str)
-            texts = text if is_batch else [text]
-            check_texts(texts)
-            return is_batch, [ElmoEncoding(*split_text(text, self.word_pattern)) for text in texts]
-        check_list(text, "words or of such lists, as is_split_into_words is set")
-        is_batch = len(text) > 0 and not isinstance(text[0], str)
-        sentences = text if is_batch else [text]
-        check_sentences(sentences)
-        return is_batch, [ElmoEncoding(list(words), None) for words in sentences]
-
     def _is_left(self, padding_side: str | None) -> bool:
-        side = self.padding_side if padding_side is None else padding_side
+        side = padding_side or self.padding_side
         if side not in ("left", "right"):
             raise ValueError(f"Expected padding_side 'left' or 'right', got {side!r}.")
         return side == "left"
-
-    def _tabulate(self, rows: Mapping[str, int]) -> dict[str, Array]:
-        """Find the ids of each distinct word, in the row it has been given; row 0 is no word."""
-        tables = {}
-        if self.characters != "none":
-            tables["input_ids"] = self._spelling.spell(list(rows))
-        if self.word_vocab is not None:
-            tables["word_input_ids"] = self._look_up(list(rows))
-        for word, char_id in self._boundaries():
-            if word not in rows:
-                continue
-            if "word_input_ids" in tables:
-                entry = word if self.map_boundary_words else self.unknown
-                unknown = self._id_of_word[self.unknown]
-                tables["word_input_ids"][rows[word]] = self._id_of_word.get(entry, unknown)
-            if "input_ids" in tables and self.map_boundary_words:
-                tables["input_ids"][rows[word]] = self._spelling.spell_boundary(char_id)
-        tables["attention_mask"] = np.array([0] + [1] * len(rows), np.int64)
-        return tables
-
-    def _look_up(self, words: list[str]) -> Array:
-        """Find words in the lexicon, shape `(1 + words,)`; row 0 is no word."""
-        if self.characters == "code_points":  # ELMoForManyLangs looks up the cut word
-            words = [word[: self.max_characters_per_token - NUM_WORD_MARKS] for word in words]
-        unknown = self._id_of_word[self.unknown]
-        ids = [self._id_of_word.get(word, unknown) for word in words]
-        return np.array([self.pad_token_id, *ids], np.int64)
-
-    def _boundaries(self) -> Sequence[tuple[str, int]]:
-        return (
-            (self.sentence_start, self.sentence_start_char_id),
-            (self.sentence_end, self.sentence_end_char_id),
-        )
 
     def pad(
         self,
@@ -492,46 +369,29 @@ class ElmoTokenizer(PythonBackend):
         Raises:
             ValueError: If there are no ids, or a sentence is longer than `max_length`.
         """
-        check_counts(max_length, pad_to_multiple_of)
         strategy, _, max_length, _ = self._get_padding_truncation_strategies(  # type: ignore[no-untyped-call]
             padding=padding, max_length=max_length, verbose=verbose
         )  # transformers has no annotations there
-        features, is_batch = self._read_features(encoded_inputs)
-        main = features[self.model_input_names[0]]
+        name = self.model_input_names[0]
+        features, is_batch = read_features(encoded_inputs, name, self._num_sentence_axes)
+        main = features[name]
         if return_tensors is None and any(isinstance(ids, torch.Tensor) for ids in main):
             return_tensors = TensorType.PYTORCH
         lengths = [len(ids) for ids in main]
         if return_attention_mask is not False:
             features.setdefault("attention_mask", [[1] * length for length in lengths])
-        width = find_width(lengths, strategy, max_length, pad_to_multiple_of)
-        if width is None and return_tensors is not None:
-            width = find_common_length(lengths)
+        is_left, is_tensor = self._is_left(padding_side), return_tensors is not None
+        width = find_width(lengths, strategy, max_length, pad_to_multiple_of, is_tensor=is_tensor)
 
         names = [name for name in features if name in (*self.model_input_names, SPECIAL_MASK)]
         cells = self.max_characters_per_token
         tables = {name: join_rows(name, features.pop(name), lengths, cells) for name in names}
         flat = np.arange(PADDING_OFFSET, PADDING_OFFSET + sum(lengths))
-        rows = lay_out(flat, lengths, width, self._is_left(padding_side))
+        rows = lay_out(flat, lengths, width, is_left)
         data = {**take(tables, rows), **features}
         if not is_batch:
             data = {name: values[0] for name, values in data.items()}
         return make_batch(data, return_tensors)
-
-    def _read_features(self, encoded_inputs: Any) -> tuple[dict[str, Any], bool]:
-        """Check what is to be padded; return its features by sentence, and "is a batch"."""
-        main = self.model_input_names[0]
-        is_list = not isinstance(encoded_inputs, Mapping)
-        first = encoded_inputs[0] if is_list and len(encoded_inputs) > 0 else encoded_inputs
-        if not isinstance(first, Mapping) or main not in first:
-            raise ValueError(
-                f"Expected encoded sentences with {main} to pad, got "
-                f"{list(first) if isinstance(first, Mapping) else type(first).__name__}."
-            )
-        if is_list:
-            return {name: [item[name] for item in encoded_inputs] for name in first}, True
-        if count_axes(first[main]) > self._num_sentence_axes:
-            return dict(first), True
-        return {name: [value] for name, value in first.items()}, False
 
     @property
     def _num_sentence_axes(self) -> int:
@@ -567,19 +427,9 @@ class ElmoTokenizer(PythonBackend):
                 f"Expected ids from 0 to {self.vocab_size - 1}, got {rows.min()} to {rows.max()}."
             )
         if rows.ndim == self._num_sentence_axes - 1:
-            return self._read_row(rows.reshape(-1))
+            return self._tables.read(rows.reshape(-1))
         rows = rows.reshape(len(rows), -1)
-        return [self._read_row(row) for row in rows if row.any() or not skip_special_tokens]
-
-    def _read_row(self, row: Array) -> str:
-        if not row.any():
-            return str(self.pad_token)
-        if self.characters == "none":
-            return self._entries[row.item()]
-        for word, char_id in self._boundaries():
-            if np.array_equal(row[:3], self._spelling.spell_boundary(char_id)[:3]):
-                return word
-        return self._spelling.read(row)
+        return [self._tables.read(row) for row in rows if row.any() or not skip_special_tokens]
 
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any

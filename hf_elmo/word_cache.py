@@ -20,7 +20,6 @@ ENTRY_BYTES = 250  # of a key's bytes object, its slot's number and its node in 
 # Character ids `(words, characters)` and rows of the lexicon `(words,)`; None = not read.
 WordIds = tuple[Tensor | None, Tensor | None]
 
-
 # Encodes words, given the two tensors of ids; returns `(words, projection_size)`.
 Encoder = Callable[[Tensor | None, Tensor | None], Tensor]
 
@@ -30,27 +29,45 @@ def encode_distinct(
     config: ElmoConfig,
     cache: "WordCache | None",
     state: object,
-    batches: Sequence[WordIds],
-) -> list[Tensor]:
+    input_ids: Tensor | None,
+    word_input_ids: Tensor | None,
+) -> Tensor:
     """Encode words, equal words once, cached words not at all.
 
     Args:
         encoder: Computes the vectors of words.
         config: Its vocabulary sizes bound the ids.
-        cache: Keeps the vectors; None = they are not cached.
-        state: Marks of the encoder's weights; the cache is valid for this state only.
-        batches: Words: character ids of shape `(words, characters)`, or None without characters;
-            rows of the lexicon of shape `(words,)`, or None without a lexicon.
+        cache: Stores the vectors; None = they are not cached.
+        state: Fingerprint of the encoder's weights; the cache is valid for this state only.
+        input_ids: Character ids, shape `(words, characters)`, or None without characters.
+        word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
 
     Returns:
-        Word vectors of each batch, shape `(words, width)`, on the weights' device.
+        Word vectors, shape `(words, width)`, on the weights' device.
 
     Raises:
         TypeError: If ids are not integers.
         ValueError: If an id is not in its vocabulary.
     """
-    sizes = config.char_vocab_size, config.word_vocab_size
-    return [_encode_batch(encoder, sizes, cache, state, *batch) for batch in batches]
+    columns = _read_ids("word_input_ids", word_input_ids, config.word_vocab_size)
+    columns += _read_ids("input_ids", input_ids, config.char_vocab_size)
+    rows = np.concatenate(columns, axis=1)
+    if not len(rows):
+        return encoder(input_ids, word_input_ids)
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0].tolist()
+    numbers: dict[bytes, int] = {}
+    places = torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys])
+
+    def encode(keys: list[bytes]) -> Tensor:
+        ids = torch.frombuffer(bytearray().join(keys), dtype=torch.int32).view(len(keys), -1)
+        return encoder(
+            None if input_ids is None else ids[:, -input_ids.shape[1] :],
+            None if word_input_ids is None else ids[:, 0],
+        )
+
+    distinct = list(numbers)
+    vectors = encode(distinct) if cache is None else cache.fetch(distinct, state, encode)
+    return vectors.index_select(0, places.to(vectors.device))
 
 
 def _read_ids(name: str, ids: Tensor | None, size: int) -> list[npt.NDArray[np.int32]]:
@@ -73,14 +90,14 @@ def encode_in_chunks(
 ) -> Tensor:
     """Encode words of similar length together, a bounded number at a time.
 
-    Characters that cannot change a maximum are cut off: windows that lie wholly in the padding are
-    all alike, so one of each width is enough.
+    Characters that cannot change a maximum are cut off: windows that are completely in the padding
+    are all equal, so one of each width is enough.
 
     Args:
         encode: Computes the vectors of a chunk.
         config: Its filters and its padding are used.
-        input_ids: Character ids, shape `(words, characters)`, or None without characters.
-        word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+        input_ids: As for `encode_distinct`.
+        word_input_ids: As for `encode_distinct`.
 
     Returns:
         Word vectors, shape `(words, projection_size)`.
@@ -99,35 +116,6 @@ def encode_in_chunks(
         chunks.append(encode(ids, None if word_input_ids is None else word_input_ids[rows]))
     vectors = torch.cat(chunks)
     return vectors[order.argsort().to(vectors.device)]
-
-
-def _encode_batch(
-    encoder: Encoder,
-    sizes: tuple[int, int],
-    cache: "WordCache | None",
-    state: object,
-    input_ids: Tensor | None,
-    word_input_ids: Tensor | None,
-) -> Tensor:
-    columns = _read_ids("word_input_ids", word_input_ids, sizes[1])
-    columns += _read_ids("input_ids", input_ids, sizes[0])
-    rows = np.concatenate(columns, axis=1)
-    if not len(rows):
-        return encoder(input_ids, word_input_ids)
-    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0].tolist()
-    numbers: dict[bytes, int] = {}
-    places = torch.tensor([numbers.setdefault(key, len(numbers)) for key in keys])
-
-    def encode(keys: list[bytes]) -> Tensor:
-        ids = torch.frombuffer(bytearray().join(keys), dtype=torch.int32).view(len(keys), -1)
-        return encoder(
-            None if input_ids is None else ids[:, -input_ids.shape[1] :],
-            None if word_input_ids is None else ids[:, 0],
-        )
-
-    distinct = list(numbers)
-    vectors = encode(distinct) if cache is None else cache.fetch(distinct, state, encode)
-    return vectors.index_select(0, places.to(vectors.device))
 
 
 def is_plain(module: nn.Module, classes: Collection[type[nn.Module]]) -> bool:

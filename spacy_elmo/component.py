@@ -2,12 +2,12 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakSet
 
 import torch
-from spacy import util
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.pipeline.tok2vec import Tok2VecListener
@@ -28,6 +28,7 @@ from .extensions import put_vectors, register_extensions, set_layers, set_vector
 from .layer_source import LayerSource
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
 from .mix import MixSettings, mix_words
+from .saved_component import Part, SavedComponent
 from .segments import Segment, SegmentBy
 
 # Words that `pipe` gathers, so that the biLM sees sentences of like length together.
@@ -66,7 +67,7 @@ class Prediction(NamedTuple):
         "mix": {"layers": None, "weights": None, "gamma": None},
     },
 )
-class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
+class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
     """Set each token's vector in context, as `doc.tensor`, and its layers on request.
 
     Args:
@@ -251,7 +252,7 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
         later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
         models = {name: getattr(pipe, "model", None) for name, pipe in later}
         own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
-        if own and not self.listeners:
+        if own and not self.listener_map:
             warnings.warn(
                 f"No component reads {self.name!r}: {', '.join(own)} will be trained without ELMo. "
                 "To let one read it, replace its section [components.NAME.model.tok2vec] by the "
@@ -329,20 +330,22 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
 
     @property
     def listeners(self) -> list[ThincModel]:
-        """All of them."""
+        """Listeners of all components."""
         return self.source.listeners
 
     @property
     def listening_components(self) -> list[str]:
-        """Names of the components that hold them."""
+        """Names of the components with listeners."""
         return list(self.listener_map)
 
     def add_listener(self, listener: ThincModel, component_name: str) -> None:
-        """Note a layer that reads this component."""
-        self.source.add_listener(listener, component_name)
+        """Add a listener of a later component."""
+        listeners = self.listener_map.setdefault(component_name, [])
+        if listener not in listeners:
+            listeners.append(listener)
 
     def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
-        """Forget a layer that read this component; return whether it was known."""
+        """Remove a listener; return whether it was known."""
         return self.source.remove_listener(listener, component_name)
 
     def find_listeners(self, component: Any) -> None:
@@ -369,50 +372,23 @@ class Elmo(TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
                 node.attrs["link"].connect(self.source)
                 self.add_listener(node, component.name)
 
-    # On disk: vocab and model/, the folder that `save_pretrained` writes.
+    def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
+        """Return the parts to save: vocab, and model/ as `save_pretrained` writes it."""
+        vocab = self.vocab
+        return {
+            "vocab": Part(
+                partial(vocab.to_disk, exclude=exclude), partial(vocab.from_disk, exclude=exclude)
+            ),
+            "model": Part(self._write_model, self._read_model),
+        }
 
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the component as bytes, weights included unless `store_weights` is false."""
+    def _write_model(self, folder: Path) -> None:
         self.source.finish_batch()
-        parts: dict[str, Callable[..., Any]] = {
-            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
-            "model": get_shim(self.model).to_bytes,
-        }
-        return util.to_bytes(parts, exclude)
+        get_shim(self.model).write(folder)
 
-    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Self:
-        """Read what `to_bytes` has given."""
-        parts: dict[str, Callable[..., Any]] = {
-            "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
-            "model": get_shim(self.model).from_bytes,
-        }
-        util.from_bytes(bytes_data, parts, exclude)
+    def _read_model(self, folder: Path) -> None:
+        get_shim(self.model).read(folder)
         self.source.clear()
-        return self
-
-    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Write the component to a folder, weights included unless `store_weights` is false."""
-        self.source.finish_batch()
-        parts: dict[str, Callable[..., Any]] = {
-            "vocab": lambda folder: self.vocab.to_disk(folder, exclude=exclude),
-            "model": get_shim(self.model).write,
-        }
-        util.to_disk(path, parts, exclude)
-
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
-        """Read what `to_disk` has written; the name in the configuration is not looked up.
-
-        Raises:
-            OSError: If the folder holds no model.
-            ValueError: If its weights do not fit its configuration.
-        """
-        parts: dict[str, Callable[..., Any]] = {
-            "vocab": lambda folder: self.vocab.from_disk(folder, exclude=exclude),
-            "model": get_shim(self.model).read,
-        }
-        util.from_disk(path, parts, exclude)
-        self.source.clear()
-        return self
 
     # TrainablePipe is a C class of which Python would pickle no more than that.
 

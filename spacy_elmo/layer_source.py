@@ -1,7 +1,8 @@
-"""Where the listeners of a pipeline get ELMo's layers, whatever batch their docs are in."""
+"""Source of ELMo's layers for the listeners of a pipeline, in whatever batch their docs are."""
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
@@ -21,24 +22,52 @@ from .architecture import (
 )
 from .held_layers import HeldLayers
 from .layer_cache import make_layer_cache
-from .training_batch import TrainingBatch
 
 if TYPE_CHECKING:
     from hf_elmo.inference.layer_cache import LayerCache
 
 
-class LayerSource:
-    """Hand the layers of docs to listeners, and their gradients to the biLM.
-
-    Args:
-        model: What `spacy_elmo.ElmoModel.v1` makes.
-        vocab: Of the docs that the component reads.
-        frozen: Whether training leaves the biLM as it is.
+@dataclass
+class TrainingBatch:
+    """Batch of docs that the biLM learns from.
 
     Attributes:
-        listener_map: The models that will ask for the layers of each doc, by component.
-        held: Layers of the docs at hand.
-        cache: Layers of sentences that training asks for again and again, or None.
+        docs: Docs of the batch.
+        layers: Layers of each doc.
+        backprop: Takes the gradient of each doc's layers, once.
+        gradients: Sum of the gradients that listeners have sent; None = no gradients yet.
+    """
+
+    docs: Sequence[Doc]
+    layers: Sequence[DocLayers]
+    backprop: Callable[[list[Array]], object]
+    gradients: list[Array] | None = None
+
+    def receive(self, docs: Sequence[Doc], gradients: Sequence[Array]) -> float:
+        """Add gradients of docs' layers; return the sum of their squares."""
+        if self.gradients is None:
+            self.gradients = [0.0 * layers for layers, _ in self.layers]
+        sums = {id(doc): total for doc, total in zip(self.docs, self.gradients, strict=True)}
+        loss = 0.0
+        for doc, gradient in zip(docs, gradients, strict=True):
+            if id(doc) in sums:
+                sums[id(doc)] += gradient
+                loss += float((gradient**2).sum())
+        return loss
+
+
+class LayerSource:
+    """Pass the layers of docs to listeners, and their gradients to the biLM.
+
+    Args:
+        model: Model of `spacy_elmo.ElmoModel.v1`.
+        vocab: Vocab of the pipeline.
+        frozen: Training does not change the biLM.
+
+    Attributes:
+        listener_map: Listeners by component.
+        held: Layers of recent docs.
+        cache: Layers of sentences, for training in several epochs; None = no cache.
     """
 
     def __init__(self, model: ThincModel, vocab: Vocab, *, frozen: bool) -> None:
@@ -49,12 +78,10 @@ class LayerSource:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the docs at hand and all layers."""
+        """Drop all layers and gradients."""
         self.held = HeldLayers()
         self.cache: LayerCache | None = None
         self._batch: TrainingBatch | None = None
-        self._losses: dict[str, float] = {}
-        self._name = ""
         self._waiting_sgd: Optimizer | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,47 +93,41 @@ class LayerSource:
 
     @property
     def listeners(self) -> list[ThincModel]:
-        """The models of all components that ask for layers."""
+        """Listeners of all components."""
         return [listener for listeners in self.listener_map.values() for listener in listeners]
 
-    def add_listener(self, listener: ThincModel, component_name: str) -> None:
-        """Note a model that will ask for layers."""
-        listeners = self.listener_map.setdefault(component_name, [])
-        if listener not in listeners:
-            listeners.append(listener)
-
     def remove_listener(self, listener: ThincModel, component_name: str) -> bool:
-        """Forget a model that asked for layers; return whether it was known."""
+        """Remove a listener; return whether it was known."""
         listeners = self.listener_map.get(component_name, [])
-        if listener not in listeners:
-            return False
-        # nlp.replace_listeners calls this while it goes through the old list: that must stay.
-        self.listener_map[component_name] = [other for other in listeners if other is not listener]
-        if not self.listener_map[component_name]:
+        # A new list, since nlp.replace_listeners calls this while it iterates over the old one.
+        remaining = [other for other in listeners if other is not listener]
+        if remaining:
+            self.listener_map[component_name] = remaining
+        elif listeners:
             del self.listener_map[component_name]
-        return True
+        return len(remaining) < len(listeners)
 
     def read(
         self, docs: Sequence[Doc], *, is_train: bool
     ) -> tuple[list[DocLayers], Callable[[list[Array]], None] | None]:
-        """Return the layers of docs, for a listener.
+        """Return the layers of docs to a listener.
 
-        They come from the batch that the biLM learns from, from the layers that are held, from the
-        cache, or they are computed now: the listener gets the same, whatever ran before.
+        They come from the batch that the biLM learns from, from the held layers, from the cache, or
+        from the biLM. The result does not depend on what was computed before.
 
         Args:
             docs: Any docs.
-            is_train: Whether the listener learns.
+            is_train: The listener learns.
 
         Returns:
-            The layers, and a function that takes their gradients if the biLM learns from them.
+            The layers, and a function that takes their gradients; None = the biLM does not learn.
         """
         if is_train and self.frozen and self.cache is None:
             self.cache = make_layer_cache()
         batch = self._batch if is_train else None
-        found = {
-            id(doc): (batch.find(doc) if batch else None) or self.held.take(doc) for doc in docs
-        }
+        trained = zip(batch.docs, batch.layers, strict=True) if batch else ()
+        layers_by_doc = {id(doc): layers for doc, layers in trained}
+        found = {id(doc): layers_by_doc.get(id(doc)) or self.held.take(doc) for doc in docs}
         lacking = [doc for doc in docs if found[id(doc)] is None]
         if not is_train and any(doc.vocab is not self.vocab for doc in lacking):
             warnings.warn(
@@ -115,18 +136,32 @@ class LayerSource:
                 "nlp.replace_listeners in the first pipeline before you take the component over.",
                 stacklevel=2,
             )
-        for doc, layers in zip(lacking, self._compute_layers(lacking), strict=True):
+        segments = [self.held.get_segments(x) or find_doc_segments(self.model, x) for x in lacking]
+        computed = compute_layers(self.model, lacking, segments, cache=self.cache)
+        for doc, layers in zip(lacking, computed, strict=True):
             found[id(doc)] = layers
             self.held.hold(doc, layers.segments, layers.layers, len(self.listeners) - 1)
         self.held.trim()
         results = [cast(DocLayers, found[id(doc)]) for doc in docs]
         return results, None if batch is None else partial(self._receive, batch, docs)
 
-    def _compute_layers(self, docs: Sequence[Doc]) -> list[DocLayers]:
-        segments = [
-            self.held.get_segments(doc) or find_doc_segments(self.model, doc) for doc in docs
-        ]
-        return compute_layers(self.model, docs, segments, cache=self.cache)
+    def start_batch(self, docs: Sequence[Doc], losses: dict[str, float], name: str) -> None:
+        """Start a batch. A frozen biLM only notes the sentences of the docs.
+
+        Args:
+            docs: Docs of the batch.
+            losses: Losses by component; the squares of the gradients are added to them.
+            name: Name of the `elmo` component.
+        """
+        self.finish_batch()
+        self._waiting_sgd = None
+        segments = [find_doc_segments(self.model, doc) for doc in docs]
+        for doc, rows in zip(docs, segments, strict=True):
+            self.held.hold(doc, rows, None, 0)
+        if not self.frozen:
+            self._losses, self._name = losses, name
+            losses.setdefault(name, 0.0)
+            self._batch = TrainingBatch(docs, *train_layers(self.model, docs, segments))
 
     def _receive(
         self, batch: TrainingBatch, docs: Sequence[Doc], gradients: Sequence[Array]
@@ -134,67 +169,49 @@ class LayerSource:
         loss = batch.receive(docs, gradients)
         self._losses[self._name] = self._losses.get(self._name, 0.0) + loss
 
-    def start_batch(self, docs: Sequence[Doc], losses: dict[str, float], name: str) -> None:
-        """Begin a batch that the biLM learns from, or, if it is frozen, only look at its docs.
-
-        Args:
-            docs: The batch.
-            losses: Where the squares of the gradients that will come are added up.
-            name: Under which name: that of the `elmo` component.
-        """
-        self.finish_batch()
-        self._waiting_sgd = None
-        segments = [find_doc_segments(self.model, doc) for doc in docs]
-        for doc, rows in zip(docs, segments, strict=True):
-            self.held.hold(doc, rows, None, 0)
-        self._losses, self._name = losses, name
-        if not self.frozen:
-            losses.setdefault(name, 0.0)
-            layers, backprop = train_layers(self.model, docs, segments)
-            self._batch = TrainingBatch(docs, layers, backprop)
-
     def take_step(self, sgd: Optimizer) -> None:
-        """Let the biLM take a step, now or as soon as gradients have come."""
+        """Update the biLM with the gradients so far, and again when more of the batch arrive."""
         if self.frozen:
             return
-        self._waiting_sgd = sgd
         self.finish_batch()
-        if self._waiting_sgd is not None and get_shim(self.model).has_gradients:
-            # The last part of a batch brought none, but the parts before it did.
-            self.model.finish_update(sgd)
-            self.held.clear()
+        if get_shim(self.model).has_gradients:
+            self._update_weights(sgd)
+        self._waiting_sgd = None if self._batch is None else sgd
 
     def finish_batch(self) -> None:
-        """Take the gradients that have come, and the step that waits for them."""
-        if self._batch is None or not self._batch.has_gradients:
+        """Backpropagate the gradients of the listeners, and take the step that waits for them."""
+        if self._batch is None or self._batch.gradients is None:
             return
-        self._batch.backpropagate()
+        self._batch.backprop(self._batch.gradients)
         self._batch = None
         if self._waiting_sgd is not None:
-            self.model.finish_update(self._waiting_sgd)
+            self._update_weights(self._waiting_sgd)
             self._waiting_sgd = None
-            self.held.clear()
+
+    def _update_weights(self, sgd: Optimizer) -> None:
+        self.model.finish_update(sgd)
+        self.held.clear()
 
 
 class SourceLink:
-    """Where a listener finds the source of its layers, which belongs to an `elmo` component."""
+    """Weak reference of a listener to the source in an `elmo` component."""
 
-    def __init__(self) -> None:
-        self._source: ref[LayerSource] | None = None
+    def __init__(self, source: LayerSource | None = None) -> None:
+        self.connect(source)
 
     def connect(self, source: LayerSource | None) -> None:
-        """Point to a source, or to none."""
+        """Refer to a source; None = no source."""
         self._source = None if source is None else ref(source)
 
     def find(self) -> LayerSource | None:
-        """Return the source if there is one."""
+        """Return the source; None = there is no source."""
         return None if self._source is None else self._source()
 
     def get(self) -> LayerSource:
         """Return the source.
 
         Raises:
-            ValueError: If there is none.
+            ValueError: If there is no source.
         """
         source = self.find()
         if source is None:
@@ -207,7 +224,7 @@ class SourceLink:
         return source
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SourceLink":
-        return self  # copies of a model, as nlp.rehearse makes them, ask the same component
+        return self  # copies of a model, as in nlp.rehearse, read from the same component
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SourceLink, (), self.find()

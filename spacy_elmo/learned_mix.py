@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from spacy.tokens import Doc
-from thinc.api import Model, torch2xp, xp2torch
+from thinc.api import torch2xp, xp2torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -26,22 +26,6 @@ class LearnedMix(NamedTuple):
 
     shares: Array
     gamma: float
-
-
-def make_mix(name: str, *, dropout: float, **settings: Any) -> ThincModel:
-    """Make a mix without a biLM: add a `link` to one, or a layer that is one.
-
-    Args:
-        name: Name of the thinc model.
-        dropout: As for `make_elmo_listener`.
-        **settings: `layer_norm`, `l2`, `train_gamma` and `learn_rate_scale`, likewise.
-    """
-    if not 0 <= dropout < 1:
-        raise ValueError(f"Expected dropout from 0 to below 1, got {dropout}.")
-    # spaCy sets every attribute that is called dropout_rate.
-    attrs = {"position": "input", "mix_dropout": dropout, **settings}
-    params: dict[str, Any] = {"mix": None, "gamma": None}
-    return Model(name, forward, init=init, dims={"nO": None}, params=params, attrs=attrs)
 
 
 def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803 (thinc's names)
@@ -81,7 +65,7 @@ def forward(
     """Mix the layers of docs.
 
     Args:
-        model: A model that `make_mix` made.
+        model: Model of an `ElmoListener` or `ElmoMix`.
         docs: Docs, empty ones included.
         is_train: Whether dropout is applied, and a biLM that is not frozen is trained.
 

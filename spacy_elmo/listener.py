@@ -1,27 +1,27 @@
 """`spacy_elmo.ElmoListener.v1`: a component's own, learned mix of the pipeline's ELMo layers.
 
-A listener holds no biLM. It asks the `elmo` component before it for the layers of the docs at hand,
-whatever batch they are in and whether or not that component has seen them.
+A listener holds no biLM. It reads the layers of docs from the `elmo` component before it. The docs
+can be in any batch, and the `elmo` component need not have processed them.
 """
 
 from typing import Any
 
 from spacy.util import registry
+from thinc.api import Model
 
 from .architecture import ThincModel
 from .layer_source import SourceLink
-from .learned_mix import LayerNorm, make_mix
+from .learned_mix import LayerNorm, forward, init
 
-LISTENER = "spacy_elmo.ElmoListener.v1"
-LISTENER_NAME = "elmo-listener"
-MIX_NAME = "elmo-mix"
-# Sections in which a listener was replaced, and what by: from `replace_listener_config` to
-# `replace_listener`, which spaCy calls after it has put that in its place.
-_REPLACED: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
+LISTENER, MIX = "spacy_elmo.ElmoListener.v1", "spacy_elmo.ElmoMix.v1"
+LISTENER_NAME, MIX_NAME = "elmo-listener", "elmo-mix"
 ANY_UPSTREAM = "*"
-# Adam moves a number by about its learning rate in each step, however steep its gradient is. At
-# spaCy's 0.001 a mix would stay where it began, so it learns this many times faster.
+# Adam changes a value by about its learning rate in each step, however steep the gradient is. At
+# spaCy's 0.001, a mix would hardly leave its initial value, so it learns this many times faster.
 LEARN_RATE_SCALE = 10.0
+# Sections of replaced listeners and their replacements: from `replace_listener_config` to
+# `replace_listener`, which spaCy calls after it has written the replacement to the section.
+_REPLACED: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
 
 
 @registry.architectures(LISTENER)
@@ -34,114 +34,87 @@ def make_elmo_listener(
     train_gamma: bool = True,
     learn_rate_scale: float = LEARN_RATE_SCALE,
 ) -> ThincModel:
-    """Mix the layers of the pipeline's `elmo` component with weights that are learned.
+    """Mix the layers of the pipeline's `elmo` component with learned weights.
 
-    Computes `gamma * sum_j softmax(w)_j * layer_j` (Peters et al. 2018, eq. 1), then dropout. It
-    starts as the mean of the layers, and weight decay of the optimiser pulls it back there.
+    Computes `gamma * sum_j softmax(w)_j * layer_j` (Peters et al. 2018, eq. 1), then dropout. The
+    initial mix is the mean of the layers; the optimizer's weight decay pulls the mix towards it.
 
     Args:
         upstream: Name of the `elmo` component; `"*"` = the last one before.
-        width: Of the output; None = found out when the pipeline is initialised.
-        layer_norm: Whether each layer is normalised over each sentence before it is mixed.
-        dropout: Probability for the output, in training only.
+        width: Output width; None = set when the pipeline is initialized.
+        layer_norm: `"sentence"` = normalize each layer over each sentence before mixing.
+        dropout: Dropout probability of the output, in training only.
         l2: The paper's lambda: `l2 * ||w||^2` is added to the loss.
-        train_gamma: Whether gamma is learned; otherwise it is 1.
-        learn_rate_scale: How many times faster than other parameters the mix learns.
+        train_gamma: Learn gamma; otherwise it is 1.
+        learn_rate_scale: Learning rate of the mix, relative to other parameters.
 
     Returns:
         A model from docs to vectors, `(tokens, width)` each.
+
+    Raises:
+        ValueError: If dropout is out of range.
     """
-    model = make_mix(
-        LISTENER_NAME,
-        dropout=dropout,
-        layer_norm=layer_norm,
-        l2=l2,
-        train_gamma=train_gamma,
-        learn_rate_scale=learn_rate_scale,
-    )
-    model.attrs.update(upstream=upstream, link=SourceLink())
-    if width is not None:
-        model.set_dim("nO", width)
-    return model
+    if not 0 <= dropout < 1:
+        raise ValueError(f"Expected dropout from 0 to below 1, got {dropout}.")
+    attrs = {
+        "upstream": upstream,
+        "link": SourceLink(),
+        "position": "input",
+        "layer_norm": layer_norm,
+        "mix_dropout": dropout,  # spaCy sets every attribute with the name dropout_rate
+        "l2": l2,
+        "train_gamma": train_gamma,
+        "learn_rate_scale": learn_rate_scale,
+    }
+    params: dict[str, Any] = {"mix": None, "gamma": None}
+    dims = {"nO": width}
+    return Model(LISTENER_NAME, forward, init=init, dims=dims, params=params, attrs=attrs)
 
 
-@registry.architectures("spacy_elmo.ElmoMix.v1")
-def make_elmo_mix(
-    model: ThincModel,
-    layer_norm: LayerNorm = "none",
-    dropout: float = 0.0,
-    l2: float = 0.0,
-    train_gamma: bool = True,
-    learn_rate_scale: float = LEARN_RATE_SCALE,
-) -> ThincModel:
-    """Mix the layers of a biLM that belongs to this component alone, and is frozen.
-
-    It is what `nlp.replace_listeners` puts in a listener's place.
+@registry.architectures(MIX)
+def make_elmo_mix(model: ThincModel, listener: ThincModel) -> ThincModel:
+    """Give a listener its own, frozen biLM; `nlp.replace_listeners` writes this architecture.
 
     Args:
-        model: What `spacy_elmo.ElmoModel.v1` makes.
-        layer_norm: As for the listener.
-        dropout: As for the listener.
-        l2: As for the listener.
-        train_gamma: As for the listener.
-        learn_rate_scale: As for the listener.
+        model: Model of `spacy_elmo.ElmoModel.v1`.
+        listener: Model of `spacy_elmo.ElmoListener.v1`.
 
     Returns:
         A model from docs to vectors, `(tokens, width)` each.
     """
-    mix = make_mix(
-        MIX_NAME,
-        dropout=dropout,
-        layer_norm=layer_norm,
-        l2=l2,
-        train_gamma=train_gamma,
-        learn_rate_scale=learn_rate_scale,
-    )
+    mix: ThincModel = listener.copy()
+    mix.name = MIX_NAME
     mix.layers.append(model)
+    for name in ("link", "upstream"):
+        mix.attrs.pop(name)
     return mix
 
 
 def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> ThincModel:
-    """Turn a listener into a mix with a biLM of its own; `nlp.replace_listeners` calls this.
-
-    Args:
-        bilm: A copy of the biLM.
-        listener: The listener.
-        elmo: The component that it listens to.
-    """
+    """Replace a listener by a mix with a copy of the biLM, for `nlp.replace_listeners`."""
     for tok2vec, key, config in _REPLACED:
         if not any(value is config for value in tok2vec.values()):  # the path was that of tok2vec
             content = dict(config)
             config.clear()
             config.update({**tok2vec, key: content})
     _REPLACED.clear()
-    mix: ThincModel = listener.copy()
-    mix.name = MIX_NAME
-    mix.layers.append(bilm)
-    for name in ("link", "upstream"):
-        mix.attrs.pop(name)
-    return mix
+    return make_elmo_mix(bilm, listener)
 
 
 def replace_listener_config(
     bilm_config: dict[str, Any], tok2vec_config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Describe what `replace_listener` makes; `nlp.replace_listeners` calls this for each path.
+    """Make the configuration of a replaced listener; spaCy calls this for each path.
 
     Args:
         bilm_config: Section of the biLM.
         tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`
-            with listeners inside: the first one that is not replaced yet counts.
+            with listeners, of which this replaces the first remaining one.
     """
     sections = {key: tok2vec_config.get(key) for key in ("elmo", "elmo_output")}
     place = next((key for key, x in sections.items() if x and x["@architectures"] == LISTENER), "")
-    listener = tok2vec_config[place] if place else tok2vec_config
-    settings = {
-        key: value
-        for key, value in listener.items()
-        if key not in ("@architectures", "upstream", "width")
-    }
-    mix = {"@architectures": "spacy_elmo.ElmoMix.v1", **settings, "model": dict(bilm_config)}
+    listener = dict(tok2vec_config[place] if place else tok2vec_config)
+    mix = {"@architectures": MIX, "model": dict(bilm_config), "listener": listener}
     if place:
         _REPLACED.append((tok2vec_config, place, mix))
     return mix

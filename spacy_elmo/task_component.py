@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from spacy import util
@@ -13,9 +13,9 @@ from thinc.api import Model, get_torch_default_device
 
 from .architecture import DocLayers, ThincModel, get_shim
 from .extensions import register_roles
-from .folder_bytes import pack_folder, unpack_folder
 from .layer_source import LayerSource, SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
+from .saved_component import Part, SavedComponent
 from .segments import find_segments
 from .shim import mend_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     assigns=["doc.ents", "doc.cats", "doc.spans", "doc._.srl"],
     default_config={"model": "", "predicate_pos": ["VERB"]},
 )
-class ElmoTask:
+class ElmoTask(SavedComponent):
     """Run a model that `python -m hf_elmo train` has trained.
 
     Named entities go to `doc.ents`, sentiment to `doc.cats` (the mean over the doc's sentences),
@@ -250,7 +250,7 @@ class ElmoTask:
 
     def _is_same(self, source: LayerSource) -> bool:
         """Whether the biLM of an `elmo` component computes the same as the model's."""
-        from hf_elmo.weight_marks import mark_weights
+        from hf_elmo.weight_fingerprint import fingerprint_weights
 
         model, shim = self.load().model, get_shim(source.model)
         if not model.config.num_mixes or shim.quantization is not None:
@@ -258,12 +258,14 @@ class ElmoTask:
         own, other = model.elmo, shim.load().model
         if any(getattr(own.config, x) != getattr(other.config, x) for x in BILM_FIELDS):
             return False
-        marks = [mark_weights(x.config, x.parameters()) for x in (own, other)]
+        marks = [fingerprint_weights(x.config, x.parameters()) for x in (own, other)]
         if None in marks or self._compared is None or self._compared[0] != marks:
             self._compared = marks, _have_equal_weights(own, other)
         return self._compared[1]
 
-    # On disk: model/, the folder that training writes
+    def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
+        """Return the part to save: model/ as training writes it."""
+        return {"model": Part(self._write, self._read)}
 
     def _read(self, folder: Path) -> None:
         self._loaded = _load_model(str(folder))
@@ -273,29 +275,6 @@ class ElmoTask:
         with no_progress_bars():
             model.save_pretrained(folder)
         inputs.save(folder)
-
-    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Write the component to a folder, weights included."""
-        util.to_disk(path, {"model": self._write}, exclude)
-
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
-        """Read what `to_disk` has written; the name in the configuration is not looked up.
-
-        Raises:
-            OSError: If the folder holds no model.
-        """
-        util.from_disk(path, {"model": self._read}, exclude)
-        return self
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the component as bytes, weights included."""
-        return util.to_bytes({"model": lambda: pack_folder(self._write)}, exclude)
-
-    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Self:
-        """Read what `to_bytes` has given."""
-        read = {"model": lambda data: unpack_folder(data, self._read)}
-        util.from_bytes(bytes_data, read, exclude)
-        return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

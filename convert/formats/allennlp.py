@@ -13,9 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from convert.formats import bilm_options, torch_weights
-from convert.formats.stored_tensors import PLAIN, gather_tensors, list_numbered
-from convert.formats.torch_state_dict import read_state_dict
+from convert.formats import bilm_options, torch_tensor_names
+from convert.formats.tensor_rearrangement import (
+    PLAIN,
+    gather_tensors,
+    list_numbered,
+    list_stored_tensors,
+)
+from convert.formats.torch_files import read_state_dict
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -23,6 +28,7 @@ from convert.layout import (
     LazyTensor,
     Mix,
     Sources,
+    Writer,
     WriteSettings,
     add_mixes,
     configured_mix,
@@ -35,7 +41,7 @@ CONFIG, OPTIONS = "config.json", "options.json"
 # Archives of published models lack these options; for them our guess is right.
 PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
-NAMES = torch_weights.TensorNames(
+NAMES = torch_tensor_names.TensorNames(
     characters="_token_embedder._char_embedding_weights",
     character_arrangement=PLAIN,  # includes the padding row
     convolution="_token_embedder.char_conv_{}",
@@ -61,11 +67,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open the biLM of a task model, with the learned scalar mixes.
-
-    Raises:
-        ConversionError: If a file is missing or broken, or the model has no ELMo.
-    """
+    """Open the biLM of a task model, with the learned scalar mixes."""
     path = sources.checkpoint
     if path.is_dir():
         path = next(path / name for name in WEIGHTS if (path / name).is_file())
@@ -86,11 +88,11 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         files.append(options_path)
         options = bilm_options.read_options(options_path)
     else:
-        options = torch_weights.guess_options(tensors, NAMES, path)
+        options = torch_tensor_names.guess_options(tensors, NAMES, path)
         if PUBLISHED_OPTIONS.fullmatch(str(embedder["options_file"])) is None:
             bilm_options.warn_of_guess(path)
-    config = torch_weights.make_config(options, tensors, NAMES)
-    expected = torch_weights.list_stored_tensors(config, NAMES)
+    config = torch_tensor_names.make_config(options, tensors, NAMES)
+    expected = list_stored_tensors(config, NAMES.make_rules())
     checkpoint = Checkpoint(
         config=config,
         tensors=gather_tensors(expected, tensors, path.name),
@@ -165,11 +167,7 @@ def _read_mixes(
 
 
 def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that AllenNLP's `Elmo` supports this biLM.
-
-    Raises:
-        ConversionError: If it does not; the message lists all reasons.
-    """
+    """Check that AllenNLP's `Elmo` supports this biLM; the error lists all reasons."""
     if target.suffix != SUFFIXES[0]:
         raise ConversionError(f"{target.name}: expected a file name that ends in {SUFFIXES[0]}.")
     if dtype != "float32":
@@ -202,14 +200,14 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     text = json.dumps(bilm_options.make_options(config), indent=2) + "\n"
     path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
     weights: dict[str, torch.Tensor] = {}
-    for stored in torch_weights.list_stored_tensors(config, NAMES):
+    for stored in list_stored_tensors(config, NAMES.make_rules()):
         name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()
         if (
-            stored.arrangement is torch_weights.GATES and array.ndim == 1
+            stored.arrangement is torch_tensor_names.GATES and array.ndim == 1
         ):  # AllenNLP stores the forget bias
             array = array.copy()
             array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # in the bias
-        first, last = stored.rows or (0, stored.variable_shape[0])
+        first, last = stored.rows
         whole = weights.setdefault(name, torch.empty(stored.variable_shape))
         whole[first:last] = torch.from_numpy(
             np.ascontiguousarray(stored.arrangement.to_stored(array))
@@ -232,6 +230,5 @@ FORMAT = Format(
     recognises=recognises,
     companions=("options",),
     open=open_checkpoint,
-    write=write_checkpoint,
-    check=check,
+    writer=Writer(check, write_checkpoint),
 )

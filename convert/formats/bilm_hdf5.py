@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.stored_tensors import StoredTensor
+from convert.formats.tensor_rearrangement import StoredTensor, list_stored_tensors
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -19,6 +19,7 @@ from convert.layout import (
     Format,
     LazyTensor,
     Sources,
+    Writer,
     WriteSettings,
 )
 from hf_elmo.language_model.vocabulary import write_words
@@ -140,11 +141,7 @@ def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM in bilm-tf's HDF5 format.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a biLM in bilm-tf's HDF5 format."""
     weights = sources.checkpoint
     options_path = sources.options or _find(weights, "options.json")
     if options_path is None:
@@ -220,11 +217,7 @@ def _add_softmax(
 
 
 def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that bilm-tf's format supports a biLM and the target.
-
-    Raises:
-        ConversionError: If it does not.
-    """
+    """Check that bilm-tf's format supports a biLM and the target."""
     if target.suffix.lower() not in SUFFIXES or target.is_dir():
         raise ConversionError(f"{target}: expected a file name that ends in .hdf5.")
     if dtype != "float32":
@@ -251,7 +244,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
     _places(path, "options.json")[0].write_text(text, encoding="utf-8")
-    _write_stored(path, bilm_variables.list_stored_tensors(checkpoint.config), checkpoint)
+    _write_stored(path, list_stored_tensors(checkpoint.config, bilm_variables.RULES), checkpoint)
     if "softmax.weight" in checkpoint.tensors:
         config = checkpoint.config
         expected = bilm_variables.list_stored_softmax(
@@ -267,7 +260,7 @@ def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Chec
     # Use a Python file: HDF5's own file access ends the process if the disk is full.
     with path.open("xb+") as raw, h5py.File(raw, "w") as file:
         for stored in expected:
-            tensor, first = checkpoint.tensors[stored.name], stored.rows[0] if stored.rows else 0
+            tensor, first = checkpoint.tensors[stored.name], stored.rows[0]
             dataset = file.require_dataset(stored.variable, stored.variable_shape, "float32")
             for block in bilm_variables.read_as_stored(stored, tensor, checkpoint.config):
                 dataset[first : first + len(block)] = block
@@ -280,6 +273,5 @@ FORMAT = Format(
     recognises=recognises,
     companions=("options", "vocabulary", "softmax", "token_embeddings"),
     open=open_checkpoint,
-    write=write_checkpoint,
-    check=check_checkpoint,
+    writer=Writer(check_checkpoint, write_checkpoint),
 )

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from convert.formats.bilm_options import make_config
-from convert.formats.bilm_vocabulary import read_vocabulary
-from convert.formats.stored_tensors import (
+from convert.formats.tensor_rearrangement import (
     PLAIN,
     TABLE,
     Arrangement,
-    Shape,
+    Rule,
     StoredTensor,
     gather_tensors,
+    list_stored_tensors,
 )
 from convert.layout import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
@@ -31,6 +31,7 @@ CELL_NAME = re.compile(
     r"(?:(?:MultiRNNCell/Cell|multi_rnn_cell/cell_)(?P<layer>\d{1,4})/)?(?:rnn/)?"
     r"(?:LSTMCell|lstm_cell)/(?P<variable>W_0|kernel|B|bias|W_P_0|projection/kernel)"
 )
+SKIPPED_LINE = "!!!MAXTERMID"  # bilm/data.py, Vocabulary: this line is not a word
 CELL_VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
@@ -51,7 +52,7 @@ def _reorder_gates(array: FloatArray, order: list[int]) -> FloatArray:
 
 TRANSPOSED = Arrangement(lambda shape: shape[::-1], lambda array: array.T, lambda array: array.T)
 CONVOLUTION = Arrangement(  # (1, width, characters, filters) to (filters, characters, width)
-    lambda shape: shape[:0:-1],
+    lambda shape: (1, *shape[::-1]),
     lambda array: array[0].transpose(2, 1, 0),
     lambda array: array.transpose(2, 1, 0)[None],
 )
@@ -62,50 +63,31 @@ GATES = Arrangement(  # columns i, j, f, o to rows i, f, o, j
 )
 
 
-def list_stored_tensors(config: ElmoConfig) -> Iterator[StoredTensor]:
-    """List all tensors of the biLM with their location in bilm-tf's variables."""
-    yield from _list_token_encoder(config)
-    size, cell = config.projection_size, config.cell_size
-    for direction in range(2 if config.bidirectional else 1):
-        for layer in range(config.num_hidden_layers):
-            ours = f"{('forward', 'backward')[direction]}_lstm.layers.{layer}"
-            theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            shape = (2 * size, 4 * cell)
-            yield StoredTensor(f"{ours}.input_weight", f"{theirs}/W_0", shape, GATES, (0, size))
-            yield StoredTensor(
-                f"{ours}.state_weight", f"{theirs}/W_0", shape, GATES, (size, 2 * size)
-            )
-            yield StoredTensor(f"{ours}.bias", f"{theirs}/B", (4 * cell,), GATES)
-            if config.use_cell_projection:
-                shape = (cell, size)
-                yield StoredTensor(
-                    f"{ours}.projection_weight", f"{theirs}/W_P_0", shape, TRANSPOSED
-                )
+def _locate_lstm(direction: str, cell: str) -> list[Rule]:
+    layer = rf"{direction}_lstm.layers.(\d+)"
+    return [
+        Rule(f"{layer}.input_weight", f"{cell}/W_0", GATES, 0),
+        Rule(f"{layer}.state_weight", f"{cell}/W_0", GATES, 1),
+        Rule(f"{layer}.bias", f"{cell}/B", GATES),
+        Rule(f"{layer}.projection_weight", f"{cell}/W_P_0", TRANSPOSED),
+    ]
 
 
-def _list_token_encoder(config: ElmoConfig) -> Iterator[StoredTensor]:
-    ours, width = "token_encoder", config.num_filters
-    if config.word_embedding_size:
-        shape: Shape = (config.word_vocab_size - 1, config.word_embedding_size)
-        yield StoredTensor(f"{ours}.word_embedding.weight", "embedding", shape, TABLE)
-    if config.char_embedding_size:
-        shape = (config.char_vocab_size - 1, config.char_embedding_size)
-        yield StoredTensor(f"{ours}.char_embedding.weight", "char_embed", shape, TABLE)
-    for i, (length, number) in enumerate(config.char_filters or []):
-        shape, name = (1, length, config.char_embedding_size, number), f"{ours}.char_convolutions"
-        yield StoredTensor(f"{name}.{i}.weight", f"CNN/W_cnn_{i}", shape, CONVOLUTION)
-        yield StoredTensor(f"{name}.{i}.bias", f"CNN/b_cnn_{i}", (number,), PLAIN)
-    for k in range(config.num_highway_layers if config.char_embedding_size else 0):
-        for gate, theirs in (("gate", "carry"), ("transform", "transform")):
-            name, variable = f"{ours}.highways.{k}.{gate}", f"CNN_high_{k}"
-            yield StoredTensor(
-                f"{name}.weight", f"{variable}/W_{theirs}", (width, width), TRANSPOSED
-            )
-            yield StoredTensor(f"{name}.bias", f"{variable}/b_{theirs}", (width,), PLAIN)
-    if config.use_token_projection:
-        shape = (width, config.projection_size)
-        yield StoredTensor(f"{ours}.projection.weight", "CNN_proj/W_proj", shape, TRANSPOSED)
-        yield StoredTensor(f"{ours}.projection.bias", "CNN_proj/b_proj", shape[1:], PLAIN)
+_OURS = "token_encoder"
+RULES = [
+    Rule(f"{_OURS}.word_embedding.weight", "embedding", TABLE),
+    Rule(f"{_OURS}.char_embedding.weight", "char_embed", TABLE),
+    Rule(rf"{_OURS}.char_convolutions.(\d+).weight", "CNN/W_cnn_{}", CONVOLUTION),
+    Rule(rf"{_OURS}.char_convolutions.(\d+).bias", "CNN/b_cnn_{}", PLAIN),
+    Rule(rf"{_OURS}.highways.(\d+).gate.weight", "CNN_high_{}/W_carry", TRANSPOSED),
+    Rule(rf"{_OURS}.highways.(\d+).gate.bias", "CNN_high_{}/b_carry", PLAIN),
+    Rule(rf"{_OURS}.highways.(\d+).transform.weight", "CNN_high_{}/W_transform", TRANSPOSED),
+    Rule(rf"{_OURS}.highways.(\d+).transform.bias", "CNN_high_{}/b_transform", PLAIN),
+    Rule(f"{_OURS}.projection.weight", "CNN_proj/W_proj", TRANSPOSED),
+    Rule(f"{_OURS}.projection.bias", "CNN_proj/b_proj", PLAIN),
+    *_locate_lstm("forward", "RNN_0/RNN/MultiRNNCell/Cell{}/LSTMCell"),
+    *_locate_lstm("backward", "RNN_1/RNN/MultiRNNCell/Cell{}/LSTMCell"),
+]
 
 
 def list_stored_softmax(
@@ -114,8 +96,8 @@ def list_stored_softmax(
     """Return the location of the softmax: in the word table, if that is shared."""
     weights = "embedding" if is_shared else "softmax/W"
     return (
-        StoredTensor("softmax.weight", weights, (num_words, size), PLAIN),
-        StoredTensor("softmax.bias", "softmax/b", (num_words,), PLAIN),
+        StoredTensor("softmax.weight", (num_words, size), weights, PLAIN),
+        StoredTensor("softmax.bias", (num_words,), "softmax/b", PLAIN),
     )
 
 
@@ -176,7 +158,7 @@ def gather_checkpoint(
         files = (*files, vocabulary)
     values = _word_values(table, words) if reads_words and words else _byte_values(table)
     config = make_config(options, **values, vocab_size=len(words or ()) if softmax else 0)
-    expected = list_stored_tensors(config)  # not a list: malicious options may require 10**9 layers
+    expected = list_stored_tensors(config, RULES)
     if softmax:
         is_shared = "softmax/W" not in softmax
         others = list_stored_softmax(config.vocab_size, config.projection_size, is_shared=is_shared)
@@ -190,6 +172,28 @@ def gather_checkpoint(
         tokenizer={} if reads_words else {"characters": "bytes"},
         left_out=left_out,
     )
+
+
+def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
+    """Read a vocabulary like bilm-tf: one word per line, without surrounding whitespace.
+
+    Args:
+        path: The file.
+        num_rows: Expected number of words.
+        rows_of: Name of the table with these rows, for messages.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            words = tuple(word for word in map(str.strip, file) if word != SKIPPED_LINE)
+    except UnicodeDecodeError as error:
+        raise ConversionError(
+            f"{path}: expected UTF-8 with one word per line, got {error}."
+        ) from error
+    if len(words) != num_rows:
+        raise ConversionError(
+            f"{path}: expected {num_rows} words, one per row of {rows_of}, got {len(words)}."
+        )
+    return words
 
 
 def _word_values(table: LazyTensor, words: tuple[str, ...]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from convert.layout import (
     Format,
     LazyTensor,
     Mix,
-    Provenance,
     Sources,
+    Writer,
     WriteSettings,
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
@@ -69,11 +70,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM of `save_pretrained` or `convert`, with its softmax if there is one.
-
-    Raises:
-        ConversionError: If a file is missing or broken.
-    """
+    """Open a biLM of `save_pretrained` or `convert`, with its softmax if there is one."""
     folder = sources.checkpoint
     try:
         config = ElmoConfig.from_pretrained(folder)
@@ -168,11 +165,7 @@ def _open_tensor(name: str, file: safe_open) -> LazyTensor:
 
 
 def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that the target words, if there are any, are those of a language model.
-
-    Raises:
-        ConversionError: If not.
-    """
+    """Check that the target words, if there are any, are those of a language model."""
     try:
         if checkpoint.target_words is not None:
             TargetVocabulary(checkpoint.target_words)
@@ -181,11 +174,7 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
-    """Write a folder for `from_pretrained`: model, tokenizer, model card.
-
-    Raises:
-        ConversionError: If the vocabularies do not fit the model.
-    """
+    """Write a folder for `from_pretrained`: model, tokenizer, model card."""
     path.mkdir()
     has_softmax = "softmax.weight" in checkpoint.tensors
     config = copy.deepcopy(checkpoint.config)
@@ -217,16 +206,16 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         name=path.name,
         license=settings.weights_license,
         language=checkpoint.languages,
-        source=" ".join(_describe_origin(checkpoint, settings.provenance)),
-        files=settings.provenance.files,
+        source=" ".join(_describe_origin(checkpoint, settings)),
+        files=settings.files,
     )
     (path / "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
 
 
-def _describe_origin(checkpoint: Checkpoint, provenance: Provenance) -> Iterator[str]:
+def _describe_origin(checkpoint: Checkpoint, settings: WriteSettings) -> Iterator[str]:
     """Yield sentences on the origin of the weights, for the model card."""
-    source, version = provenance.source, provenance.version
-    yield f"Converted from `{source}` (format {provenance.format}) by spacy-elmo {version}."
+    program = f"spacy-elmo {version('spacy-elmo')}"
+    yield f"Converted from `{settings.source}` (format {settings.format}) by {program}."
     yield from checkpoint.origin
     if checkpoint.mixes:
         names = ", ".join(checkpoint.mixes)
@@ -260,6 +249,5 @@ FORMAT = Format(
     recognises=recognises,
     companions=(),
     open=open_checkpoint,
-    write=write_checkpoint,
-    check=check_checkpoint,
+    writer=Writer(check_checkpoint, write_checkpoint),
 )

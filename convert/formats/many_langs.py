@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from convert.formats import bilm_options, torch_weights
-from convert.formats.stored_tensors import TABLE, gather_tensors
-from convert.formats.torch_state_dict import read_state_dict
+from convert.formats import bilm_options, torch_tensor_names
+from convert.formats.tensor_rearrangement import TABLE, gather_tensors, list_stored_tensors
+from convert.formats.torch_files import read_state_dict
 from convert.layout import Checkpoint, ConversionError, Format, Sources
 
 CONFIG, TOKEN_ENCODER, ENCODER = "config.json", "token_embedder.pkl", "encoder.pkl"
@@ -28,7 +28,7 @@ SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
 PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 STRIPPED = "\u3000"  # character of a line that contains only an id after stripping (elmo.py)
 
-NAMES = torch_weights.TensorNames(
+NAMES = torch_tensor_names.TensorNames(
     characters="char_emb_layer.embedding.weight",
     character_arrangement=TABLE,
     convolution="convolutions.{}",
@@ -46,11 +46,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a model of ELMoForManyLangs.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a model of ELMoForManyLangs."""
     folder = sources.checkpoint
     files = [_expect(folder / TOKEN_ENCODER), _expect(folder / ENCODER)]
     tensors = {name: t for path in files for name, t in read_state_dict(path).items()}
@@ -58,7 +54,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         raise ConversionError(
             f"{folder}: expected a character CNN, found a character LSTM, which is not supported."
         )
-    options = torch_weights.guess_options(tensors, NAMES, folder)
+    options = torch_tensor_names.guess_options(tensors, NAMES, folder)
     config_path = sources.options or find_settings(folder)
     if config_path is not None:
         _apply_settings(options, config_path)
@@ -75,11 +71,11 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             ids = read_lexicon(path, tensors[table].shape[0])
             lexicons[name] = _list_entries(ids)
             values |= _special_ids(path, ids, specials)
-    config = torch_weights.make_config(options, tensors, NAMES, **values)
+    config = torch_tensor_names.make_config(options, tensors, NAMES, **values)
     yield Checkpoint(
         config=config,
         tensors=gather_tensors(
-            torch_weights.list_stored_tensors(config, NAMES), tensors, str(folder)
+            list_stored_tensors(config, NAMES.make_rules()), tensors, str(folder)
         ),
         files=tuple(files),
         words=lexicons.get(WORDS),

@@ -24,11 +24,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a model of the repository.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a model of the repository."""
     folder = sources.checkpoint
     meta = bilm_options.read_options(folder / META)
     with ExitStack() as stack:

@@ -7,7 +7,6 @@ protobuf/tensor_bundle.proto) with the position of the values in `PREFIX.data-00
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -83,9 +82,9 @@ def _read_index(prefix: Path, data: bytes) -> dict[str, LazyTensor]:
     ]
     variables = {}
     for name, value in entries:
-        entry = _read_entry(name.decode(), value)
-        if entry is not None:
-            variables[entry.name] = _make_variable(shards, entry)
+        variable = _read_entry(name.decode(), value, shards)
+        if variable is not None:
+            variables[name.decode()] = variable
         if len(variables) > MAX_VARIABLES:
             raise ConversionError(f"expected a biLM, got more than {MAX_VARIABLES} variables.")
     return variables
@@ -168,18 +167,6 @@ def _check_sum(what: str, masked: int, actual: int) -> None:
 # --- Variables ---
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """Location of the values of a variable."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.floating[Any]]
-    shard: int
-    offset: int
-    checksum: int
-
-
 def _read_message(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
     """Read the fields of a protobuf message: numbers, and strings or submessages."""
     numbers: dict[int, int] = {}
@@ -206,7 +193,7 @@ def _read_message(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]
     return numbers, strings
 
 
-def _read_entry(name: str, value: bytes) -> _Entry | None:
+def _read_entry(name: str, value: bytes, shards: list[Path]) -> LazyTensor | None:
     """Read a BundleEntryProto; None = not a floating-point variable."""
     numbers, strings = _read_message(value)
     if numbers.get(1) not in DTYPES:
@@ -220,40 +207,33 @@ def _read_entry(name: str, value: bytes) -> _Entry | None:
         for shape in strings.get(2, [])
         for axis in _read_message(shape)[1].get(2, [])
     ]
-    dtype = DTYPES[numbers[1]]
-    shape = tuple(sizes) or (1,)
-    if len(shape) > MAX_AXES or prod(shape) * dtype.itemsize != numbers.get(5, 0):
+    dtype, shape = DTYPES[numbers[1]], tuple(sizes) or (1,)
+    shard, offset, size, checksum = (numbers.get(field, 0) for field in (3, 4, 5, 6))
+    if len(shape) > MAX_AXES or prod(shape) * dtype.itemsize != size:
         raise _broken(f"the size of {name} does not match its shape {list(shape[:MAX_AXES])}")
-    if not numbers.get(5):
+    if not size:
         return None
-    return _Entry(name, shape, dtype, numbers.get(3, 0), numbers.get(4, 0), numbers.get(6, 0))
-
-
-def _make_variable(shards: list[Path], entry: _Entry) -> LazyTensor:
-    if entry.shard >= len(shards):
-        raise _broken(f"{entry.name} refers to file {entry.shard} of {len(shards)}")
-    path = shards[entry.shard]
-    size = prod(entry.shape) * entry.dtype.itemsize
+    if shard >= len(shards):
+        raise _broken(f"{name} refers to file {shard} of {len(shards)}")
+    path = shards[shard]
     stored = path.stat().st_size if path.is_file() else 0
-    if entry.offset + size > stored:
+    if offset + size > stored:
         raise ConversionError(
-            f"expected at least {entry.offset + size} bytes in {path.name} for {entry.name}, "
-            f"got {stored}. Is the file complete?"
+            f"expected at least {offset + size} bytes in {path.name} for {name}, got {stored}. "
+            "Is the file complete?"
         )
-    source = f"{path.name}: {entry.name}"
 
     @cache
     def check() -> None:
-        _check_sum(source, entry.checksum, _sum_bytes(path, entry.offset, size))
+        _check_sum(f"{path.name}: {name}", checksum, _sum_bytes(path, offset, size))
 
     def read_rows(start: int, stop: int) -> FloatArray:
         check()
-        shape = (stop - start, *entry.shape[1:])
-        offset = entry.offset + start * (size // entry.shape[0])
-        numbers = np.fromfile(path, entry.dtype, prod(shape), offset=offset)
-        return numbers.reshape(shape).astype(np.float32)
+        rows = (stop - start, *shape[1:])
+        position = offset + start * (size // shape[0])
+        return np.fromfile(path, dtype, prod(rows), offset=position).reshape(rows).astype("f4")
 
-    return LazyTensor(source, entry.shape, read_rows)
+    return LazyTensor(f"{path.name}: {name}", shape, read_rows)
 
 
 def _sum_bytes(path: Path, offset: int, size: int) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from convert.formats import bilm_options, bilm_variables
-from convert.formats.stored_tensors import list_numbered
 from convert.formats.tensor_bundle import read_variables
+from convert.formats.tensor_rearrangement import list_numbered
 from convert.layout import Checkpoint, ConversionError, Format, LazyTensor, Mix, Sources, add_mixes
 
 INDEX = ".index"
@@ -39,11 +39,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM in a TensorFlow 1 checkpoint.
-
-    Raises:
-        ConversionError: If a file is missing, broken, or does not belong to the others.
-    """
+    """Open a biLM in a TensorFlow 1 checkpoint."""
     prefix = find_prefix(sources.checkpoint)
     index = _index(prefix)
     files = [index, *sorted(prefix.parent.glob(f"{prefix.name}.data-*"))]

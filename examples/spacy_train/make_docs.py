@@ -3,13 +3,15 @@
 DATA is a folder with the files of `FILES`, as their authors publish them, packed with gzip or not:
 UD English EWT (CoNLL-U); WNUT-17 and WikiGold (a word and its BIO tag a line); LitBank (two BIO
 tags a line, of the outermost and the innermost entities); SST-5 (trees of the Penn Treebank); TREC
-(`COARSE:fine question`). Each sentence becomes a doc of its own, with the words of the corpus.
+(`COARSE:fine question`). Each sentence becomes a doc of its own, with the words of the corpus; in
+`ewt10`, ten sentences do, so that a parser can learn where they end.
 One's own files of these formats: `--task mine:entities:train.conll:dev.conll:test.conll`.
 """
 
 import gzip
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -32,8 +34,8 @@ class Source(NamedTuple):
     read: Callable[[str, Vocab], Iterator[Doc]]
 
 
-def read_treebank(text: str, vocab: Vocab) -> Iterator[Doc]:
-    for doc in conllu_to_docs(text, n_sents=1, no_print=True):
+def read_treebank(text: str, vocab: Vocab, num_sentences: int = 1) -> Iterator[Doc]:
+    for doc in conllu_to_docs(text, n_sents=num_sentences, no_print=True):
         doc.has_unknown_spaces = True  # so that training keeps the corpus's words
         yield doc
 
@@ -96,6 +98,7 @@ def _source(path: str, read: Callable[[str, Vocab], Iterator[Doc]]) -> Source:
 
 FILES = {
     "ewt": _source("ewt/en_ewt-ud-{}.conllu", read_treebank),
+    "ewt10": _source("ewt/en_ewt-ud-{}.conllu", partial(read_treebank, num_sentences=10)),
     "wnut17": _source("ner/wnut17/{}.conll", read_entities),
     "wikigold": _source("ner/wikigold/{}.conll", read_entities),
     "litbank": _source("ner/litbank/{}.conll", read_spans),
@@ -117,6 +120,11 @@ TASK_HELP = (
     "Formats: treebank (CoNLL-U), entities (a word, a tab and its BIO tag a line, an empty line "
     "after each sentence), spans (likewise, with several tags), labelled (a label and a sentence "
     "a line, with spaces between). DEV may be empty: then it is every tenth training doc."
+)
+
+JOINED_HELP = (
+    "Write JOINED/SPLIT/TASK.spacy instead: one corpus for a pipeline that learns all the tasks. "
+    "Annotation that a task lacks is unknown."
 )
 
 
@@ -164,14 +172,16 @@ def main(
     corpus: Annotated[Path, typer.Argument(help="Folder to write: TASK/SPLIT.spacy.")],
     tasks: Annotated[str | None, typer.Option(help="Only these, of all.")] = None,
     task: Annotated[list[str] | None, typer.Option(help=TASK_HELP)] = None,
+    joined: Annotated[str | None, typer.Option(help=JOINED_HELP)] = None,
 ) -> None:
     """Bring task data into spaCy's format: that of public files, or your own."""
     vocab = spacy.blank("en").vocab
     for name, source in choose_sources(tasks, task or []).items():
-        (corpus / name).mkdir(parents=True, exist_ok=True)
         for split in SPLITS:
             docs = read_split(data, source, split, vocab)
-            DocBin(docs=docs, store_user_data=True).to_disk(corpus / name / f"{split}.spacy")
+            path = corpus / (f"{joined}/{split}/{name}" if joined else f"{name}/{split}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            DocBin(docs=docs, store_user_data=True).to_disk(path.with_suffix(".spacy"))
             print(f"{name} {split}: {len(docs):,} docs, {sum(map(len, docs)):,} words")
 
 

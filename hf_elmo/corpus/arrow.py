@@ -53,9 +53,6 @@ def read_parquet(
         text_column: Column with lists of words, or words separated by whitespace.
         id_column: Column of integers or strings; None = no ids.
 
-    Returns:
-        An iterator of words and ids.
-
     Raises:
         ValueError: If the file is not parquet, lacks a column, or a column has another type.
         ImportError: If pyarrow is not installed.
@@ -104,9 +101,6 @@ def add_vectors(
         dtype: Data type of the values.
         layers: Number of layers, stored in the schema's metadata for `np.reshape`.
         width: Width of the vectors, stored likewise.
-
-    Returns:
-        A record batch or table with one column more.
 
     Raises:
         ValueError: If there are more values than an Arrow list column can store.

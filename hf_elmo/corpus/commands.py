@@ -3,15 +3,11 @@
 import errno
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
 import typer
-from torch import distributed
 
 from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
@@ -22,8 +18,8 @@ from hf_elmo.text.text_reader import InputFormat
 from .embed_files import embed_file
 from .engines import embed_in_processes, embed_in_ray
 from .output_parts import Engine
+from .rows import OutputDtype, Settings
 from .sentence_embedder import SentenceEmbedder
-from .settings import OutputDtype, Settings
 from .writers import OutputFormat
 
 EngineName = Literal["local", "ray"]
@@ -125,7 +121,6 @@ def embed(
     python -m hf_elmo embed corpus.conllu vectors.npz --input-format conllu --layers top
     zcat book.txt.gz | python -m hf_elmo embed - book.h5 --input-format raw --pooling mean
     python -m hf_elmo embed 'corpus/*.parquet' vectors.parquet --id-column id --workers 8
-    torchrun --nproc-per-node 4 -m hf_elmo embed big.txt vectors.safetensors
 
     The key of a sentence is its number, from 0, including empty lines. The shape of its value is
     (layers, words, width) for all layers, (words, width) for one layer or a mix, and without words
@@ -139,8 +134,7 @@ def embed(
     .spacy         a folder of DocBin files, vectors in doc.user_data
 
     After an interruption, run the same command again to resume. Until the output is complete, the
-    vectors are in OUTPUT.partial. Under torchrun, the processes share the work. With --shard 2/3,
-    vectors.h5 becomes vectors-00002-of-00003.h5.
+    vectors are in OUTPUT.partial. With --shard 2/3, vectors.h5 becomes vectors-00002-of-00003.h5.
     """  # noqa: D301 (click's marker for text without wrapping)
     settings = Settings(
         model=model,
@@ -167,8 +161,7 @@ def embed(
         threads=cpus_per_worker or _share_cores(engine, workers),
     )
     output = _name_shard(output, settings)
-    with _join_torchrun() as num_ranks, _explain_full_disks():
-        _check_engine(source, output, engine, workers, address, num_ranks)
+    try:
         embed_file(
             sys.stdin.buffer if source == "-" else source,
             output,
@@ -179,6 +172,12 @@ def embed(
             progress=sys.stderr.isatty(),
             engine=_make_engine(engine, embedder, workers, address),
         )
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            f"{error}. Complete parts are kept. Make room, then run the same command again."
+        ) from error
     typer.echo(f"Wrote {output}.", err=True)
 
 
@@ -191,60 +190,23 @@ def _share_cores(engine: EngineName, workers: int) -> int | None:
 
 def _name_shard(output: Path, settings: Settings) -> Path:
     """Return the output path of a shard."""
+    if ":/" in str(output):
+        raise ValueError(
+            f"Expected a local output, got the address {output}. Copy the complete output there "
+            "afterwards."
+        )
     if settings.num_shards == 1:
         return output
     share = f"{settings.shard_number:05d}-of-{settings.num_shards:05d}"
     return output.with_name(f"{output.stem}-{share}{output.suffix}")
 
 
-@contextmanager
-def _join_torchrun() -> Iterator[int]:
-    """Join the processes of torchrun, if any; yield their number."""
-    num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    if num_ranks > 1:
-        distributed.init_process_group("gloo", timeout=timedelta(days=7))
-    yield num_ranks
-    if num_ranks > 1:
-        distributed.destroy_process_group()
-
-
-@contextmanager
-def _explain_full_disks() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise OSError(
-            f"{error}. Complete parts are kept. Make room, then run the same command again."
-        ) from error
-
-
-def _check_engine(
-    source: str, output: Path, engine: EngineName, workers: int, address: str | None, num_ranks: int
-) -> None:
-    if source == "-" and num_ranks > 1:
-        raise ValueError(
-            "Expected a file under torchrun, got stdin. Write the text to a file first."
-        )
-    if num_ranks > 1 and (workers > 1 or engine == "ray"):
-        raise ValueError(
-            "Expected one worker under torchrun, whose processes share the work. Remove "
-            "--workers and --engine."
-        )
-    if address is not None and engine != "ray":
-        raise ValueError(f"Expected --engine ray with --address, got {engine}.")
-    if ":/" in str(output):
-        raise ValueError(
-            f"Expected a local output, got the address {output}. Copy the complete output there "
-            "afterwards."
-        )
-
-
 def _make_engine(
     name: EngineName, embedder: SentenceEmbedder, workers: int, address: str | None
 ) -> Engine | None:
     """Make the execution engine; None = this process."""
+    if address is not None and name != "ray":
+        raise ValueError(f"Expected --engine ray with --address, got {name}.")
     if name == "ray":
         return partial(
             embed_in_ray,

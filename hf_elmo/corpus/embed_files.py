@@ -4,9 +4,8 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO
 
-from torch import distributed
 from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
@@ -22,8 +21,7 @@ from .output_parts import (
     open_folder,
     write_parts,
 )
-from .rows import Rows
-from .settings import Settings
+from .rows import Rows, Settings
 from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
 
 
@@ -34,7 +32,7 @@ def embed_file(
     tokenizer: PreTrainedTokenizerBase,
     settings: Settings,
     *,
-    output_format: str | None = None,
+    output_format: OutputFormat | None = None,
     overwrite: bool = False,
     progress: bool = False,
     engine: Engine | None = None,
@@ -42,8 +40,7 @@ def embed_file(
     """Write the vectors of all sentences of a corpus.
 
     Sentences are processed in parts, which are written atomically to the folder `OUTPUT.partial`.
-    After an interruption, the same call resumes after the last part. If `torch.distributed` is
-    initialised, its processes share the parts, and the first process joins them.
+    After an interruption, the same call resumes after the last part.
 
     Args:
         source: Corpus, as for `Rows`: files, also compressed, or a stream.
@@ -76,33 +73,24 @@ def embed_file(
         engine = engine or partial(
             embed_blocks, model=model, tokenizer=tokenizer, settings=settings
         )
-        rank, num_ranks = _wait_for_all()
         if output.exists() and not overwrite:
             _check_finished(output, folder, receipt, run, rows)
         else:
-            if rank == 0:
-                receipt.unlink(missing_ok=True)
-                open_folder(folder, run)
-            _wait_for_all()
+            receipt.unlink(missing_ok=True)
+            open_folder(folder, run)
             try:
-                parts = write_parts(rows, folder, engine, model.config, progress, rank, num_ranks)
+                parts = write_parts(rows, folder, engine, model.config, progress)
             finally:
-                if rank == 0 and not any(folder.glob(PARTS)):
+                if not any(folder.glob(PARTS)):
                     shutil.rmtree(folder)
-            _wait_for_all()
-            if rank == 0:
-                _delete(folder / "output")  # files of an interrupted run
-                WRITERS[kind](parts, folder / "output")
-                _write_receipt(receipt, folder, run, rows)
-                if output.is_dir():
-                    shutil.rmtree(output)
-                (folder / "output").replace(output)
-        _wait_for_all()
-        if rank == 0:
-            _delete(folder)
-    if rank == 0:  # the lock is deleted last: until then the same command can clean up
-        receipt.unlink(missing_ok=True)
-    _wait_for_all()
+            _delete(folder / "output")  # files of an interrupted run
+            WRITERS[kind](parts, folder / "output")
+            _write_receipt(receipt, folder, run, rows)
+            if output.is_dir():
+                shutil.rmtree(output)
+            (folder / "output").replace(output)
+        _delete(folder)
+    receipt.unlink(missing_ok=True)  # last: until then the same command can clean up
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
@@ -144,29 +132,19 @@ def _check_finished(
         raise FileExistsError(f"{output} exists. Use another name, or pass --overwrite.")
 
 
-def _wait_for_all() -> tuple[int, int]:
-    """Wait for all processes; return the rank of this process and the number of processes."""
-    if not distributed.is_initialized():
-        return 0, 1
-    distributed.barrier()
-    return distributed.get_rank(), distributed.get_world_size()
-
-
-def find_format(output: Path, output_format: str | None) -> OutputFormat:
+def find_format(output: Path, output_format: OutputFormat | None) -> OutputFormat:
     """Return the given format of an output, or find it by the output's name.
 
     Raises:
         ValueError: If the format is unknown.
     """
-    known = get_args(OutputFormat)
     found = output_format or SUFFIXES.get(output.suffix)
-    for name in known:
-        if found == name:
-            return name
-    raise ValueError(
-        f"Unknown format of {str(output)!r}: expected a name that ends in one of "
-        f"{', '.join(SUFFIXES)}, or a format, one of {', '.join(known)}."
-    )
+    if found not in WRITERS:
+        raise ValueError(
+            f"Unknown format of {str(output)!r}: expected a name that ends in one of "
+            f"{', '.join(SUFFIXES)}, or a format, one of {', '.join(WRITERS)}."
+        )
+    return found
 
 
 def _delete(path: Path) -> None:

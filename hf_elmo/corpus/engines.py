@@ -29,15 +29,12 @@ MAX_RETRIES = 5  # per block, if its worker dies
 def embed_in_processes(
     blocks: Iterable[list[Row]], embedder: SentenceEmbedder, num_workers: int
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows in local processes.
+    """Compute the vectors of blocks of rows in local processes; yield them in order.
 
     Args:
         blocks: Blocks of rows.
         embedder: Computes the vectors.
         num_workers: Number of processes.
-
-    Returns:
-        An iterator of the pieces of each block, in their order.
 
     Raises:
         OSError: If a process dies.
@@ -86,10 +83,10 @@ def embed_in_ray(
     cpus_per_worker: int = 1,
     address: str | None = None,
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows with Ray actors.
+    """Compute the vectors of blocks of rows with Ray actors; yield them in order.
 
-    Each block goes to the started actor with the least work. The vectors are returned in order. If
-    an actor dies, it is restarted and computes its block again.
+    Each block goes to the started actor with the least work. If an actor dies, it is restarted and
+    computes its block again.
 
     Args:
         blocks: Blocks of rows.
@@ -97,9 +94,6 @@ def embed_in_ray(
         num_workers: Number of actors.
         cpus_per_worker: Cores per actor.
         address: Address of a Ray cluster, or `"auto"`; None = start a temporary local cluster.
-
-    Returns:
-        An iterator of the pieces of each block, in their order.
 
     Raises:
         ImportError: If Ray is not installed.

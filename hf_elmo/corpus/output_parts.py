@@ -24,8 +24,7 @@ from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
 
-from .rows import PART_BATCHES, Row, Rows, cut_blocks
-from .settings import Settings
+from .rows import PART_BATCHES, Row, Rows, Settings, cut_blocks
 
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
@@ -110,26 +109,19 @@ def embed_blocks(
 
 
 def write_parts(
-    rows: Rows,
-    folder: Path,
-    engine: Engine,
-    config: ElmoConfig,
-    progress: bool,
-    rank: int,
-    num_ranks: int,
+    rows: Rows, folder: Path, engine: Engine, config: ElmoConfig, progress: bool
 ) -> list[Path]:
-    """Compute the missing parts of this process; return the paths of all parts."""
+    """Compute the missing parts; return the paths of all parts."""
     parts: list[Path] = []
     waiting: deque[tuple[Path, list[Row]]] = deque()  # blocks in computation
 
     def find_missing(bar: "tqdm[Any]") -> Iterator[list[Row]]:
         for block in cut_blocks(rows):
             part = folder / PART_NAME.format(number=len(parts))
-            is_own = len(parts) % num_ranks == rank
             parts.append(part)
             if part.exists():
                 _check_part(part, block)
-            elif is_own:
+            else:
                 waiting.append((part, block))
                 yield block
             bar.set_postfix(sentences=block[-1].number + 1, refresh=False)
@@ -137,8 +129,7 @@ def write_parts(
             bar.update(num_words if rows.num_bytes is None else rows.position - bar.n)
 
     unit = "words" if rows.num_bytes is None else "B"
-    is_hidden = not progress or rank > 0
-    with tqdm(total=rows.num_bytes, unit=unit, unit_scale=True, disable=is_hidden) as bar:
+    with tqdm(total=rows.num_bytes, unit=unit, unit_scale=True, disable=not progress) as bar:
         for pieces in engine(find_missing(bar)):
             _write_part(*waiting.popleft(), pieces, config, rows.settings)
     if not parts:

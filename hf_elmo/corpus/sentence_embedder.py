@@ -19,7 +19,7 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .arrow import Array, add_vectors, is_arrow, split_words
-from .settings import OutputDtype
+from .rows import OutputDtype
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
@@ -152,9 +152,6 @@ def load_model(
         backend: `"torch"`, `"onnx"`, or `"auto"`: ONNX Runtime on a CPU for int8 and for smaller
             float32 models, else PyTorch.
         device: Device; None = a GPU if there is one, else the CPU.
-
-    Returns:
-        The model and the tokenizer.
 
     Raises:
         ValueError: If the model or the device does not exist, or the backend does not support the

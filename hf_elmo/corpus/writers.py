@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from .arrow import add_vectors, import_pyarrow, write_tables
 from .output_parts import SETTINGS_NAME, read_parts, read_rows
-from .settings import VECTORS_COLUMN
+from .rows import VECTORS_COLUMN
 
 OutputFormat: TypeAlias = Literal["hdf5", "npz", "parquet", "safetensors", "spacy"]
 

@@ -14,7 +14,7 @@ from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
 from hf_elmo.lstm_products import can_pack, choose_product_dtype
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import find_problem
-from hf_elmo.weight_marks import mark_weights
+from hf_elmo.weight_fingerprint import fingerprint_weights
 
 if TYPE_CHECKING:
     from hf_elmo.onnx import OrtElmoModel
@@ -97,7 +97,7 @@ def choose_backend(
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
     from hf_elmo.onnx import OrtElmoModel
 
-    marks = mark_weights(model.config, model.parameters())
+    marks = fingerprint_weights(model.config, model.parameters())
     make = partial(OrtElmoModel.from_model, model, quantization=quantization)
     with _LOCK:
         return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.scalar_mix import mix_layers
+from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.scalar_mix import mix_as_configured
 
 from .exact_windows import NUM_BOUNDARIES, WindowRunner
 
@@ -27,6 +28,15 @@ LOOK_AHEAD = 8  # batches that are read in advance and sorted by length
 # Matrix products with fewer rows are inefficient. So a batch has at least this many sentences, even
 # if they exceed the budget: they then run in windows, which takes about 1.5 times as long.
 MIN_ROWS = 16
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of `embed_pieces` on how the biLM is run."""
+
+    max_batch_tokens: int
+    look_ahead: int | None
+    backend: Backend
+    quantization: Quantization
 
 
 class Piece(NamedTuple):
@@ -50,11 +60,7 @@ def embed_layers(
     sentences: Iterable[Sequence[str]],
     model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: PreTrainedTokenizerBase,
-    *,
-    max_batch_tokens: int = MAX_BATCH_TOKENS,
-    look_ahead: int | None = None,
-    backend: Backend = "auto",
-    quantization: Quantization = None,
+    **options: Unpack[RunOptions],
 ) -> Iterator[Tensor]:
     """Compute all layers of each sentence.
 
@@ -62,10 +68,7 @@ def embed_layers(
         sentences: Sequences of words, of any length.
         model: biLM, or a model that contains one, in evaluation mode.
         tokenizer: Tokenizer of the model.
-        max_batch_tokens: As for `embed_pieces`.
-        look_ahead: As for `embed_pieces`.
-        backend: As for `embed_pieces`.
-        quantization: As for `embed_pieces`.
+        **options: As for `embed_pieces`.
 
     Returns:
         An iterator of tensors `(layers, words, hidden_size)` on the model's device, one per
@@ -75,15 +78,7 @@ def embed_layers(
         ValueError: If an argument is out of range, or the model is in training mode.
         TypeError: If a sentence is a string.
     """
-    pieces = embed_pieces(
-        sentences,
-        model,
-        tokenizer,
-        max_batch_tokens=max_batch_tokens,
-        look_ahead=look_ahead,
-        backend=backend,
-        quantization=quantization,
-    )
+    pieces = embed_pieces(sentences, model, tokenizer, **options)
     return (torch.cat([p.vectors for p in group], dim=-2) for group in _by_sentence(pieces))
 
 
@@ -95,10 +90,7 @@ def embed(
     layers: Layers = "mix",
     pooling: Pooling = "none",
     dtype: npt.DTypeLike = "float32",
-    max_batch_tokens: int = MAX_BATCH_TOKENS,
-    look_ahead: int | None = None,
-    backend: Backend = "auto",
-    quantization: Quantization = None,
+    **options: Unpack[RunOptions],
 ) -> Iterator[npt.NDArray[Any]]:
     """Compute the vectors of each sentence as an array.
 
@@ -109,10 +101,7 @@ def embed(
         layers: As for `embed_pieces`.
         pooling: As for `embed_pieces`.
         dtype: Data type of the arrays: float16, float32 or float64.
-        max_batch_tokens: As for `embed_pieces`.
-        look_ahead: As for `embed_pieces`.
-        backend: As for `embed_pieces`.
-        quantization: As for `embed_pieces`.
+        **options: As for `embed_pieces`.
 
     Returns:
         An iterator of arrays, one per sentence, in order. Their shape is `(words, hidden_size)`,
@@ -130,12 +119,9 @@ def embed(
         tokenizer,
         layers=layers,
         pooling=pooling,
-        max_batch_tokens=max_batch_tokens,
-        look_ahead=look_ahead,
-        backend=backend,
-        quantization=quantization,
         device="cpu",
         dtype=torch.from_numpy(np.empty(0, dtype)).dtype,
+        **options,
     )
     axis = -1 if pooling != "none" else -2
     return (torch.cat([p.vectors for p in group], axis).numpy() for group in _by_sentence(pieces))
@@ -264,12 +250,18 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
 
 def _check_finite(piece: Piece) -> Piece:
     """Refuse vectors that are too large for their data type."""
-    if not torch.isfinite(piece.vectors).all():
+    if not _is_finite(piece.vectors):
         raise ValueError(
             f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights "
             "of the model are damaged, or its values are too large for this data type."
         )
     return piece
+
+
+def _is_finite(vectors: Tensor) -> bool:
+    if vectors.device.type != "cpu" or vectors.dtype == torch.bfloat16:
+        return bool(torch.isfinite(vectors).all())
+    return bool(np.isfinite(vectors.numpy()).all())  # NumPy: as in `_select`
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
@@ -278,10 +270,13 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
         return layers[wanted].to(dtype)
     if wanted == "top":
         return layers[-1].to(dtype)
-    stacked = torch.stack([layer.to(dtype) for layer in layers])
+    if isinstance(model, ElmoModel):
+        stacked = torch.stack([layer.to(dtype) for layer in layers])
+    else:  # in NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime
+        stacked = torch.from_numpy(np.stack([layer.numpy() for layer in layers])).to(dtype)
     if wanted == "mean":
         return stacked.mean(dim=0)
-    return _mix(stacked, model) if wanted == "mix" else stacked
+    return mix_as_configured(model.config, stacked[:, None])[0] if wanted == "mix" else stacked
 
 
 def group_sentences(
@@ -316,22 +311,11 @@ def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
         yield group
 
 
-def _mix(layers: Tensor, model: ElmoBilm) -> Tensor:
-    """Compute the configured mix of one sentence, shape `(layers, words, hidden_size)`."""
-    config = model.config
-    return mix_layers(
-        layers[:, None],
-        torch.tensor(config.initial_mix_weights, device=layers.device),
-        config.mix_gamma,
-        layer_norm=config.mix_layer_norm,
-    )[0]
-
-
 def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm) -> Piece:
     """Mix one sentence with layer norm, which needs the complete sentence."""
     parts = list(pieces)
-    vectors = _mix(torch.cat([piece.vectors for piece in parts], dim=-2), model)
-    return parts[0]._replace(vectors=vectors)
+    layers = torch.cat([piece.vectors for piece in parts], dim=-2)[:, None]
+    return parts[0]._replace(vectors=mix_as_configured(model.config, layers)[0])
 
 
 def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:

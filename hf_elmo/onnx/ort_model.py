@@ -226,7 +226,9 @@ class OrtElmoModel(ElmoBilm):
         def encode_all(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
             return encode_in_chunks(encode, self.config, input_ids, word_input_ids)
 
-        return encode_distinct(encode_all, self.config, self.word_cache, (), batches)
+        return [
+            encode_distinct(encode_all, self.config, self.word_cache, (), *ids) for ids in batches
+        ]
 
     def run_lstms(
         self,
@@ -254,6 +256,10 @@ class OrtElmoModel(ElmoBilm):
         if len(numbers) == 1 or sessions.pool is None:
             return [run(number) for number in numbers]
         return list(sessions.pool.map(run, numbers))
+
+    def _join(self, directions: tuple[Tensor, ...]) -> Tensor:
+        # In NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime.
+        return torch.from_numpy(np.concatenate([x.numpy() for x in directions], axis=-1))
 
 
 def _run_direction(

@@ -9,7 +9,7 @@ import torch
 
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack
 from hf_elmo.modeling_elmo import ENCODER_CLASSES, ElmoModel
-from hf_elmo.weight_marks import mark_weights
+from hf_elmo.weight_fingerprint import fingerprint_weights
 from hf_elmo.word_cache import is_plain
 
 PLAIN_CLASSES = ENCODER_CLASSES | {ElmoModel, ElmoLstm, ElmoLstmStack}  # of an unmodified biLM
@@ -25,7 +25,7 @@ def find_problem(model: ElmoModel, quantization: str | None = None) -> str | Non
         return f"one on {model.device} in {model.dtype}. It computes on a CPU in float32"
     if not is_plain(model, PLAIN_CLASSES):
         return "one with adapters, hooks or replaced modules"
-    if mark_weights(model.config, model.parameters()) is None:
+    if fingerprint_weights(model.config, model.parameters()) is None:
         return "one of tensors made in inference mode"
     if torch.is_autocast_enabled("cpu"):
         return "one under autocast"

@@ -1,5 +1,6 @@
 """The model card of a task model."""
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
@@ -8,24 +9,7 @@ from huggingface_hub import ModelCardData
 from .configuration import ElmoTaskConfig
 
 TEMPLATE = "card.md"
-# By model type: the Hub's name of the task, if there is one, and the purpose.
-PURPOSES: dict[str, tuple[str | None, str]] = {
-    "elmo-ner": ("token-classification", "finds named entities: a biLSTM and a CRF"),
-    "elmo-sentiment": (
-        "text-classification",
-        "classifies the sentiment of sentences: a biattentive classification network",
-    ),
-    "elmo-entailment": (
-        "text-classification",
-        "predicts whether a sentence follows from another: ESIM",
-    ),
-    "elmo-srl": ("token-classification", "finds semantic roles: an interleaved highway biLSTM"),
-    "elmo-squad": (
-        "question-answering",
-        "finds answers in a text: bidirectional attention flow and self-attention",
-    ),
-    "elmo-coref": (None, "finds coreferent mentions: end-to-end spans"),
-}
+TASKS_FILE = "cards.toml"
 
 
 def make_task_card(
@@ -48,23 +32,27 @@ def make_task_card(
     Returns:
         Markdown with a metadata header.
     """
-    tag, purpose = PURPOSES[config.model_type]
+    folder = files(__package__)
+    about = tomllib.loads((folder / TASKS_FILE).read_text(encoding="utf-8"))[config.model_type]
     metadata = ModelCardData(
         license=license,
         language=[language] if isinstance(language, str) else list(language or []) or None,
         library_name="transformers",
-        pipeline_tag=tag,
+        pipeline_tag=about.get("pipeline_tag"),
         tags=["elmo", *tags],
     )
     rows = [f"| {name} | {score:.4f} |" for name, score in (config.scores or {}).items()]
     table = ["On the dev examples:", "", "| score | value |", "|---|---|", *rows]
-    template = (files(__package__) / TEMPLATE).read_text(encoding="utf-8")
-    return template.format(
-        metadata=metadata.to_yaml(),
-        name=name,
-        model_type=config.model_type,
-        architecture=(config.architectures or ["The model"])[0],
-        purpose=purpose,
-        elmo_at=config.elmo_at,
-        scores="\n".join(table) if rows else "Not recorded.",
+    return (
+        (folder / TEMPLATE)
+        .read_text(encoding="utf-8")
+        .format(
+            metadata=metadata.to_yaml(),
+            name=name,
+            model_type=config.model_type,
+            architecture=(config.architectures or ["The model"])[0],
+            purpose=about["purpose"],
+            elmo_at=config.elmo_at,
+            scores="\n".join(table) if rows else "Not recorded.",
+        )
     )

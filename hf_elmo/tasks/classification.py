@@ -1,16 +1,19 @@
 """Classification of texts: the base of its models and of its tasks."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from hf_elmo.tasks.data.readers import LabelledSentence, Pair
 from hf_elmo.tasks.data.scores import ACCURACY
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
 from .task import Task, describe_labels
+
+LabelledExample = TypeVar("LabelledExample", LabelledSentence, Pair)
 
 
 class ElmoTextClassifier(ElmoTaskModel):
@@ -35,17 +38,6 @@ class ElmoTextClassifier(ElmoTaskModel):
         return [max(labels, key=labels.__getitem__) for labels in self.rank(**inputs)]
 
 
-class Labelled(Protocol):
-    """An example with one label."""
-
-    @property
-    def label(self) -> str:
-        """The label."""
-
-
-LabelledExample = TypeVar("LabelledExample", bound=Labelled)
-
-
 class ClassificationTask(Task[LabelledExample, str]):
     """A task whose examples have one label each."""
 
@@ -53,7 +45,6 @@ class ClassificationTask(Task[LabelledExample, str]):
     scores = ACCURACY
 
     def describe(self, examples: Sequence[LabelledExample]) -> dict[str, Any]:
-        """List the labels of examples."""
         return describe_labels(sorted({example.label for example in examples}))
 
     def label(
@@ -64,5 +55,4 @@ class ClassificationTask(Task[LabelledExample, str]):
         return {"labels": torch.tensor([rows[example.label] for example in examples])}
 
     def gold(self, example: LabelledExample) -> str:
-        """Return the label."""
         return example.label

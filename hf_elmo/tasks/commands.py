@@ -83,6 +83,14 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples of a step.", min=1)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="At the start.", min=0)] = None,
+    schedule: Annotated[
+        Literal["constant", "linear", "halved"] | None,
+        typer.Option(help="Learning rate: constant, linear to 0, or halved on a plateau."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Epochs without a better score after which training ends.", min=1),
+    ] = None,
     max_minutes: Annotated[
         float | None,
         typer.Option(
@@ -112,7 +120,7 @@ def train(
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
     hold_to_settings(output, settings)
     clock = TimeBound(output, max_minutes)
-    examples, heldout = chosen.read_training(train, preset), chosen.read(dev)
+    examples, heldout = chosen.read(train, "train", preset), chosen.read(dev)
     static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)
     mix = {"mix_layers": mix_layers, "mix_layer_norm": layer_norm, "mix_l2": mix_l2}
     fields = _keep_set({"elmo_at": elmo, "elmo_dropout": elmo_dropout})
@@ -121,7 +129,8 @@ def train(
     inputs = _make_model(chosen, preset, examples, model, static, fields, cache_bytes)
     for data, path in ((examples, train), (heldout, dev)):
         chosen.check(data, path, inputs.model.config)
-    changes = {"num_epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes: dict[str, Any] = {"num_epochs": epochs, "batch_size": batch_size}
+    changes |= {"learning_rate": learning_rate, "schedule": schedule, "patience": patience}
     recipe = replace(chosen.presets[preset].recipe, **_keep_set(changes))
     arguments = make_arguments(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"
@@ -231,7 +240,7 @@ def predict(
     check_output_file(output, [source], overwrite=overwrite)
     task, loaded, inputs = load_task_model(model)
     cast(torch.nn.Module, loaded).to(find_device(device))
-    examples = task.read_unlabelled(source)
+    examples = task.read(source, "predict")
     found = predict_examples(
         task, loaded, inputs, examples, batch_size=batch_size, progress=sys.stderr.isatty()
     )

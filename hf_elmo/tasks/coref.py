@@ -13,13 +13,12 @@ from transformers.utils.generic import ModelOutput
 
 from hf_elmo.tasks.data.readers import Document, read_documents
 from hf_elmo.tasks.data.scores import CLUSTERS
-from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans, prune_spans
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task
+from .task import Task, Use
 
 NUM_DISTANCES = 10
 SPANS_AT_ONCE = 128  # whose pairs are scored at a time
@@ -215,16 +214,7 @@ def bucket_distances(steps: Tensor) -> Tensor:
 
 
 def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
-    """Find the cluster of each span, -1 if it is no mention.
-
-    Args:
-        starts: First word of each span, shape `(spans,)`.
-        ends: Last word of each span, shape `(spans,)`.
-        mentions: First word, last word and cluster of each mention, shape `(mentions, 3)`.
-
-    Returns:
-        Shape `(spans,)`.
-    """
+    """Find the cluster of each span, -1 = no mention; `mentions` has shape `(mentions, 3)`."""
     clusters = {(start, end): cluster for start, end, cluster in mentions.tolist()}
     pairs = zip(starts.tolist(), ends.tolist(), strict=True)
     return torch.tensor([clusters.get(pair, -1) for pair in pairs], device=starts.device).long()
@@ -233,14 +223,11 @@ def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
 def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
     """Compute `-sum_i log sum_j p_i(j)` over the right antecedents j of each span i.
 
-    A span that has none among its antecedents, or is no mention, has the dummy as its right one.
+    Column 0 is the right one for a span without an antecedent, or that is not a mention.
 
     Args:
-        logits: As of `ElmoCorefOutput`.
+        logits: Scores of the antecedents, as in `ElmoCorefOutput`.
         clusters: Cluster of each span, -1 = no mention, shape `(spans,)`.
-
-    Returns:
-        A number, summed over the spans.
     """
     before = torch.arange(len(clusters), device=clusters.device)[:, None] - torch.arange(
         1, logits.shape[1], device=clusters.device
@@ -255,26 +242,13 @@ def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
 def link_mentions(
     mentions: Sequence[tuple[int, int]], best: Sequence[int]
 ) -> list[list[tuple[int, int]]]:
-    """Put mentions together that are linked.
-
-    Args:
-        mentions: Spans in the document's order.
-        best: For each, how many spans before it its antecedent is; 0 = it has none.
-
-    Returns:
-        The clusters, in the order of their first mentions.
-    """
-    clusters: list[list[tuple[int, int]]] = []
-    of_span: dict[int, list[tuple[int, int]]] = {}
+    """Group linked mentions; `best` counts back to the antecedent of each, 0 = none."""
+    clusters: dict[int, list[tuple[int, int]]] = {}  # by the row of each mention
     for row, back in enumerate(best):
-        if not back:
-            continue
-        if row - back not in of_span:
-            of_span[row - back] = [mentions[row - back]]
-            clusters.append(of_span[row - back])
-        of_span[row] = of_span[row - back]
-        of_span[row].append(mentions[row])
-    return clusters
+        if back:
+            clusters[row] = clusters.setdefault(row - back, [mentions[row - back]])
+            clusters[row].append(mentions[row])
+    return list({id(cluster): cluster for cluster in clusters.values()}.values())
 
 
 class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
@@ -287,12 +261,11 @@ class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
     has_several_sentences = True
     needs_batch_size_one = True
 
-    def read(self, path: Path) -> list[Document]:
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Document]:
         """Read OntoNotes columns."""
         return read_documents(path)
 
     def texts(self, example: Document) -> list[list[str]]:
-        """Return the sentences."""
         return example.sentences
 
     def label(self, examples: Sequence[Document], config: ElmoTaskConfig) -> dict[str, Tensor]:
@@ -305,9 +278,7 @@ class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
         return {"mentions": torch.tensor(rows, dtype=torch.long).view(1, -1, 3)}
 
     def gold(self, example: Document) -> list[list[tuple[int, int]]]:
-        """Return the clusters."""
         return example.clusters
 
     def to_json(self, example: Document, found: list[list[tuple[int, int]]]) -> dict[str, Any]:
-        """List sentences and clusters."""
         return {"name": example.name, "sentences": example.sentences, "clusters": found}

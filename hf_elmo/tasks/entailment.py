@@ -12,13 +12,13 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
 from hf_elmo.tasks.data.readers import Pair, read_pairs
-from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
-from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.attention import masked_softmax
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
 from .modeling import Inputs
+from .task import Use
 
 
 @strict
@@ -87,7 +87,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         h = run_sentences(self.encoder, self.word_dropout(words.input), words.mask)
         h = torch.cat([h, words.output], dim=-1)
         other, other_mask = _swap(h), _swap(words.mask)
-        attended = masked_softmax(compare_dot(h, other), other_mask[:, None, :]) @ other
+        attended = masked_softmax(h @ other.mT, other_mask[:, None, :]) @ other
         compared = torch.cat([h, attended, h - attended, h * attended], dim=-1)
         v = self.word_dropout(self.comparison(compared).relu())
         v = run_sentences(self.composition, v, words.mask)
@@ -110,18 +110,12 @@ class EntailmentTask(ClassificationTask[Pair]):
     model = ElmoForEntailment
     has_several_sentences = True
 
-    def read(self, path: Path) -> list[Pair]:
-        """Read labelled pairs."""
-        return read_pairs(path)
-
-    def read_unlabelled(self, path: Path) -> list[Pair]:
-        """Read pairs that may lack a label."""
-        return read_pairs(path, keeps_all=True)
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Pair]:
+        """Read pairs of sentences."""
+        return read_pairs(path, keeps_all=use == "predict")
 
     def texts(self, example: Pair) -> list[list[str]]:
-        """Return premise and hypothesis."""
         return [example.premise, example.hypothesis]
 
     def to_json(self, example: Pair, found: str) -> dict[str, Any]:
-        """List premise, hypothesis and label."""
         return {"premise": example.premise, "hypothesis": example.hypothesis, "label": found}

@@ -156,9 +156,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             **kwargs: Other arguments of `compute`; the rest is ignored (transformers passes extra
                 arguments).
 
-        Returns:
-            As `compute`.
-
         Raises:
             ValueError: If padding is on the left, or an input that the model reads is missing.
         """

@@ -18,7 +18,7 @@ from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, describe_labels
+from .task import Task, Use, describe_labels
 
 
 @strict
@@ -99,20 +99,14 @@ class NerTask(Task[TaggedSentence, list[Span]]):
     metric = "f1"
     scores = SPANS
 
-    def read(self, path: Path) -> list[TaggedSentence]:
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[TaggedSentence]:
         """Read CoNLL columns."""
-        return read_columns(path)
-
-    def read_unlabelled(self, path: Path) -> list[TaggedSentence]:
-        """Read columns that may lack tags."""
-        return read_columns(path, reads_tags=False)
+        return read_columns(path, reads_tags=use != "predict")
 
     def texts(self, example: TaggedSentence) -> list[list[str]]:
-        """Return the sentence."""
         return [example.words]
 
     def describe(self, examples: Sequence[TaggedSentence]) -> dict[str, Any]:
-        """List the labels of words."""
         names = {span.label for example in examples for span in example.spans}
         return describe_labels(list_labels(names, "BIOUL"))
 
@@ -128,10 +122,8 @@ class NerTask(Task[TaggedSentence, list[Span]]):
         return {"labels": pad_sequence(rows, batch_first=True)}
 
     def gold(self, example: TaggedSentence) -> list[Span]:
-        """Return the entities."""
         return example.spans
 
     def to_json(self, example: TaggedSentence, found: list[Span]) -> dict[str, Any]:
-        """List words and entities."""
         entities = [[span.label, span.start, span.end] for span in found]
         return {"words": example.words, "entities": entities}

@@ -119,7 +119,6 @@ class ElmoNerPipeline(ElmoTaskPipeline):
     """Find named entities: `pipe("Anna went to Rome.")`."""
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a text."""
         text = read_text(given["text"])
         return {"examples": (TaggedSentence(text.words, []),), "text": text}
 
@@ -137,7 +136,6 @@ class ElmoSrlPipeline(ElmoTaskPipeline):
     keys = ("text", "predicates")
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a text and its predicates."""
         text = read_text(given["text"])
         places = [start for start, _ in text.offsets]
         if not isinstance(given["text"], str):
@@ -169,7 +167,6 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     options = ("top_k",)
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a text, or a pair of premise and hypothesis."""
         words = read_text(given["text"]).words
         if not self.elmo_task.has_several_sentences:
             return {"examples": (LabelledSentence(words, ""),)}
@@ -193,7 +190,6 @@ class ElmoQuestionAnsweringPipeline(ElmoTaskPipeline):
     keys = ("question", "context")
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a question and the text that contains its answer."""
         text, question = read_text(given["context"]), read_text(given["question"])
         if not text.words or not question.words:
             raise ValueError(f"Expected a question and a context with words, got {given!r}.")
@@ -213,7 +209,6 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
     keys = ("sentences",)
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a document's sentences."""
         if isinstance(given["sentences"], str):
             raise TypeError("Expected sentences as a list of texts, got a string.")
         texts = [read_text(sentence) for sentence in given["sentences"]]

@@ -42,16 +42,13 @@ def load_task_model(name: str, **options: Any) -> TaskModel:
         name: A folder, or a name on the Hugging Face Hub.
         **options: For `from_pretrained`.
 
-    Returns:
-        The task, the model in evaluation mode, and the object that makes its inputs.
-
     Raises:
         OSError: If there is no model of that name.
         ValueError: If it is not a task model.
     """
     hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
     try:
-        check_name(name, **hub)
+        check_name(name)
     except OSError as error:
         raise OSError(f"{error} {HINT}") from error
     config = AutoConfig.from_pretrained(name, **hub)

@@ -11,13 +11,13 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
 from hf_elmo.tasks.data.readers import LabelledSentence, read_trees
-from hf_elmo.tasks.layers.attention import compare_dot, masked_softmax
-from hf_elmo.tasks.layers.maxout import Maxout
+from hf_elmo.tasks.layers.attention import masked_softmax
 from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
 from .modeling import Inputs
+from .task import Use
 
 MIN_PHRASES = {"paper": 1, "cpu": 4}  # words of the shortest phrases to train on, by preset
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers
@@ -45,6 +45,27 @@ class ElmoSentimentConfig(ElmoTaskConfig):
         if self.input_dropout is None:
             self.input_dropout = 0.5 if self.num_mixes else 0.25
         super().__post_init__(**kwargs)
+
+
+class Maxout(nn.Module):
+    """The elementwise maximum of several linear layers (Goodfellow et al. 2013).
+
+    `y_k = max_j (W_kj x + b_kj)`.
+
+    Args:
+        in_features: Width of the input.
+        out_features: Width of the output.
+        num_pieces: Number of linear layers.
+    """
+
+    def __init__(self, in_features: int, out_features: int, num_pieces: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features * num_pieces)
+        self.num_pieces = num_pieces
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the last axis from `in_features` to `out_features`."""
+        return self.linear(x).unflatten(-1, (-1, self.num_pieces)).amax(dim=-1)
 
 
 class ElmoForSentiment(ElmoTextClassifier):
@@ -88,7 +109,7 @@ class ElmoForSentiment(ElmoTextClassifier):
         x = F.dropout(words.input, config.input_dropout or 0.0, self.training)
         x = F.dropout(self.input_linear(x).relu(), config.dropout, self.training)
         h = run_sentences(self.encoder, x, words.mask)
-        shares = masked_softmax(compare_dot(h, h), words.mask[:, None, :])
+        shares = masked_softmax(h @ h.mT, words.mask[:, None, :])
         attended = shares @ h
         h = torch.cat([h, h - attended, h * attended], dim=-1)
         h = torch.cat([run_sentences(self.integrator, h, words.mask), words.output], dim=-1)
@@ -119,22 +140,13 @@ class SentimentTask(ClassificationTask[LabelledSentence]):
     name = "sentiment"
     model = ElmoForSentiment
 
-    def read(self, path: Path) -> list[LabelledSentence]:
-        """Read the sentences of trees, or labelled texts."""
-        return read_trees(path)
-
-    def read_training(self, path: Path, preset: str) -> list[LabelledSentence]:
-        """Read the phrases of trees too."""
-        return read_trees(path, min_phrase=MIN_PHRASES[preset])
-
-    def read_unlabelled(self, path: Path) -> list[LabelledSentence]:
-        """Read sentences that may lack a label."""
-        return read_trees(path, reads_words=True)
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[LabelledSentence]:
+        """Read trees or labelled texts; in training the phrases of trees too."""
+        min_phrase = MIN_PHRASES[preset] if use == "train" else None
+        return read_trees(path, min_phrase=min_phrase, reads_words=use == "predict")
 
     def texts(self, example: LabelledSentence) -> list[list[str]]:
-        """Return the sentence."""
         return [example.words]
 
     def to_json(self, example: LabelledSentence, found: str) -> dict[str, Any]:
-        """List words and label."""
         return {"words": example.words, "label": found}

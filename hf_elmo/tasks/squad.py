@@ -1,9 +1,10 @@
 """Question answering: bidirectional attention and self-attention (Clark & Gardner 2018)."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +16,12 @@ from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.readers import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
-from hf_elmo.tasks.layers.dropout import VariationalDropout
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 from hf_elmo.tasks.layers.spans import find_best_spans
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs, Words
-from .task import Task
+from .task import Task, Use
 
 
 @strict
@@ -186,18 +186,13 @@ class Question(NamedTuple):
         return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
 
 
-def read_questions(
-    path: Path, *, needs: Literal["nothing", "answers", "place"] = "answers"
-) -> list[Question]:
+def read_questions(path: Path, use: Use = "score") -> list[Question]:
     """Read SQuAD 1.1's JSON.
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        needs: Requirement for each question: nothing; answers, for scoring; or the known `place`
-            of an answer, for training: questions without one (`"ambiguous": true`) are skipped.
-
-    Returns:
-        The questions.
+        use: Questions to `predict` may lack answers. Questions to `train` on that lack the known
+            place of an answer (`"ambiguous": true`) are skipped.
 
     Raises:
         ValueError: If the format is wrong, an answer is not at its position, or a question lacks
@@ -208,65 +203,54 @@ def read_questions(
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got: {error}.") from error
-    questions: list[Question] = []
     try:
-        for article in data["data"]:
-            for paragraph in article["paragraphs"]:
-                words, offsets = split_text(paragraph["context"])
-                if not words and paragraph["qas"]:
-                    raise ValueError(
-                        f"{path}, question {paragraph['qas'][0]['id']}: expected a paragraph with "
-                        f"words, found {paragraph['context']!r}."
-                    )
-                for asked in paragraph["qas"]:
-                    questions.append(
-                        _read_question(path, paragraph["context"], words, offsets, asked)
-                    )
+        paragraphs = [one for article in data["data"] for one in article["paragraphs"]]
+        questions = [one for paragraph in paragraphs for one in _read_paragraph(path, paragraph)]
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(
             f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
             f"missed {error}."
         ) from error
-    names = set[str]()
+    counts = Counter(one.name for one in questions)
     for one in questions:
-        if one.name in names:
+        if counts[one.name] > 1:
             raise ValueError(f"{path}: expected each id once, found {one.name!r} twice.")
-        names.add(one.name)
-        if needs != "nothing" and not one.answers:
+        if use != "predict" and not one.answers:
             raise ValueError(
                 f"{path}, question {one.name}: expected an answer, found none. "
                 "Questions that have none, as some of SQuAD 2.0, are not for this model."
             )
-    kept = [one for one in questions if one.span or needs != "place"]
+    kept = [one for one in questions if one.span or use != "train"]
     if not kept:
         raise ValueError(f"{path}: expected questions, found none.")
     return kept
 
 
-def _read_question(
-    path: Path, passage: str, words: list[str], offsets: list[tuple[int, int]], asked: Any
-) -> Question:
-    span = None
-    answers = asked.get("answers", [])
-    for answer in answers:
-        start = answer["answer_start"]
-        end = start + len(answer["text"])
-        if passage[start:end] != answer["text"]:
-            raise ValueError(
-                f"{path}, question {asked['id']}: expected {answer['text']!r} at {start}, found "
-                f"{passage[start:end]!r}."
-            )
-        inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
-        if span is None and inside and not answer.get("ambiguous", False):
-            span = inside[0], inside[-1]
-    question, _ = split_text(asked["question"])
-    if not question:
-        raise ValueError(
-            f"{path}, question {asked['id']}: expected a question with words, found "
-            f"{asked['question']!r}."
-        )
-    texts = [answer["text"] for answer in answers]
-    return Question(str(asked["id"]), passage, words, offsets, question, texts, span)
+def _read_paragraph(path: Path, paragraph: Any) -> Iterator[Question]:
+    passage = paragraph["context"]
+    words, offsets = split_text(passage)
+    for asked in paragraph["qas"]:
+        place = f"{path}, question {asked['id']}"
+        question, _ = split_text(asked["question"])
+        if not words:
+            raise ValueError(f"{place}: expected a paragraph with words, found {passage!r}.")
+        if not question:
+            text = asked["question"]
+            raise ValueError(f"{place}: expected a question with words, found {text!r}.")
+        span = None
+        answers = asked.get("answers", [])
+        for answer in answers:
+            text, start = answer["text"], answer["answer_start"]
+            end = start + len(text)
+            if passage[start:end] != text:
+                raise ValueError(
+                    f"{place}: expected {text!r} at {start}, found {passage[start:end]!r}."
+                )
+            inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
+            if span is None and inside and not answer.get("ambiguous", False):
+                span = inside[0], inside[-1]
+        texts = [answer["text"] for answer in answers]
+        yield Question(str(asked["id"]), passage, words, offsets, question, texts, span)
 
 
 class SquadTask(Task[Question, tuple[int, int]]):
@@ -278,20 +262,11 @@ class SquadTask(Task[Question, tuple[int, int]]):
     scores = ANSWERS
     has_several_sentences = True
 
-    def read(self, path: Path) -> list[Question]:
-        """Read questions that have answers."""
-        return read_questions(path)
-
-    def read_training(self, path: Path, preset: str) -> list[Question]:
-        """Read questions with an answer whose place is known."""
-        return read_questions(path, needs="place")
-
-    def read_unlabelled(self, path: Path) -> list[Question]:
-        """Read questions that may lack answers."""
-        return read_questions(path, needs="nothing")
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Question]:
+        """Read SQuAD's JSON."""
+        return read_questions(path, use)
 
     def texts(self, example: Question) -> list[list[str]]:
-        """Return passage and question."""
         return [example.words, example.question]
 
     def label(self, examples: Sequence[Question], config: ElmoTaskConfig) -> dict[str, Tensor]:
@@ -300,15 +275,12 @@ class SquadTask(Task[Question, tuple[int, int]]):
         return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
 
     def gold(self, example: Question) -> list[str]:
-        """Return the right answers."""
         return example.answers
 
     def to_gold_form(self, example: Question, found: tuple[int, int]) -> str:
-        """Return the characters of an answer."""
         return example.cut(found)
 
     def to_json(self, example: Question, found: tuple[int, int]) -> dict[str, Any]:
-        """Describe an answer by its characters."""
         return {
             "id": example.name,
             "answer": example.cut(found),

@@ -18,7 +18,7 @@ from hf_elmo.tasks.layers.highway_lstm import AlternatingHighwayLstm
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, describe_labels
+from .task import Task, Use, describe_labels
 
 
 @strict
@@ -121,12 +121,11 @@ class SrlTask(Task[Frame, list[Span]]):
     metric = "f1"
     scores = SPANS
 
-    def read(self, path: Path) -> list[Frame]:
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Frame]:
         """Read PropBank frames."""
         return read_frames(path)
 
     def texts(self, example: Frame) -> list[list[str]]:
-        """Return the sentence."""
         return [example.words]
 
     def mark(self, examples: Sequence[Frame]) -> dict[str, Tensor]:
@@ -134,7 +133,6 @@ class SrlTask(Task[Frame, list[Span]]):
         return {"predicates": torch.tensor([example.predicate for example in examples])}
 
     def describe(self, examples: Sequence[Frame]) -> dict[str, Any]:
-        """List the labels of words."""
         names = {span.label for example in examples for span in example.roles} | {PREDICATE}
         return describe_labels(list_labels(names, "BIO"))
 
@@ -150,10 +148,8 @@ class SrlTask(Task[Frame, list[Span]]):
         return {"labels": pad_sequence(rows, batch_first=True)}
 
     def gold(self, example: Frame) -> list[Span]:
-        """Return the arguments."""
         return example.roles
 
     def to_json(self, example: Frame, found: list[Span]) -> dict[str, Any]:
-        """List words, predicate and roles."""
         roles = [[span.label, span.start, span.end] for span in found]
         return {"words": example.words, "predicate": example.predicate, "roles": roles}

@@ -37,9 +37,6 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
             Either may be compressed, as its suffix says: `.gz .bz2 .xz .zst`.
         max_words: Words to read at most, from the top; None = all.
 
-    Returns:
-        The vectors.
-
     Raises:
         ValueError: If a line or a record is invalid.
     """
@@ -66,9 +63,6 @@ def scale_vectors(table: Tensor) -> Tensor:
 
     Args:
         table: Shape `(words, width)`.
-
-    Returns:
-        The same shape.
     """
     return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
 

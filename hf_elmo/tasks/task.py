@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from hf_elmo.tasks.data.scores import Metric
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
 from .task_inputs import WordInputs
+
+Use: TypeAlias = Literal["train", "score", "predict"]  # of examples
 
 PRESETS_FILE = "presets.toml"
 Example = TypeVar("Example")
@@ -92,16 +94,14 @@ class Task(ABC, Generic[Example, Found]):
     # Methods of each task
 
     @abstractmethod
-    def read(self, path: Path) -> list[Example]:
-        """Read labelled examples from a file."""
+    def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[Example]:
+        """Read examples from a file.
 
-    def read_training(self, path: Path, preset: str) -> list[Example]:
-        """Read examples to train on."""
-        return self.read(path)
-
-    def read_unlabelled(self, path: Path) -> list[Example]:
-        """Read examples that may lack their gold result."""
-        return self.read(path)
+        Args:
+            path: File in a format of the task.
+            use: Examples to `predict` may lack their gold result.
+            preset: Determines which examples a task adds to `train` on.
+        """
 
     @abstractmethod
     def texts(self, example: Example) -> list[list[str]]:
@@ -152,9 +152,6 @@ class Task(ABC, Generic[Example, Found]):
             examples: Training data; determines the labels.
             bilm: Configuration of the biLM; the preset sets how its layers are mixed.
             **fields: Fields that override the preset; `elmo` holds those of the biLM.
-
-        Returns:
-            The configuration of the task's model.
         """
         chosen = self.presets[preset].fields
         elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
@@ -230,7 +227,7 @@ def predict(
     find: Callable[..., list[Any]] | None = None,
     progress: bool = False,
 ) -> list[Any]:
-    """Predict each example, on the model's device, in evaluation mode.
+    """Predict each example, in their order, on the model's device, in evaluation mode.
 
     Args:
         task: The task.
@@ -240,9 +237,6 @@ def predict(
         batch_size: Examples that run at once.
         find: A method of the model, such as `rank` of a classifier; None = its `predict`.
         progress: Whether a progress bar is shown.
-
-    Returns:
-        Predictions, in the order of the examples.
     """
     was_training = model.training
     model.train(False)

@@ -7,21 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler
-from transformers import (
-    EarlyStoppingCallback,
-    SchedulerType,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import EarlyStoppingCallback, SchedulerType, TrainerCallback, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.model_card import CARD_FILE
-from hf_elmo.training.checkpoints import (
-    TRAINED_NAME,
-    CheckpointingTrainer,
-)
+from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer
 
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
@@ -29,11 +21,10 @@ from .task_inputs import WordInputs
 
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
-# The schedules of transformers.
-SCHEDULE_ARGUMENTS: dict[str, dict[str, Any]] = {
-    "constant": {"lr_scheduler_type": SchedulerType.CONSTANT},
-    "linear": {"lr_scheduler_type": SchedulerType.LINEAR},
-    "halved": {"lr_scheduler_type": SchedulerType.REDUCE_ON_PLATEAU},
+SCHEDULES = {
+    "constant": SchedulerType.CONSTANT,
+    "linear": SchedulerType.LINEAR,
+    "halved": SchedulerType.REDUCE_ON_PLATEAU,
 }
 
 
@@ -44,12 +35,9 @@ def make_arguments(
 
     Args:
         task: The task.
-        recipe: How its model is trained.
+        recipe: Settings of the training run.
         output: Folder of checkpoints and of the best model.
-        **options: Further arguments, or others.
-
-    Returns:
-        The arguments.
+        **options: Arguments that add to these or override them.
     """
     arguments: dict[str, Any] = {
         "per_device_train_batch_size": recipe.batch_size,
@@ -57,7 +45,7 @@ def make_arguments(
         "num_train_epochs": recipe.num_epochs,
         "learning_rate": recipe.learning_rate,
         "max_grad_norm": recipe.max_gradient_norm,
-        **SCHEDULE_ARGUMENTS[recipe.schedule],
+        "lr_scheduler_type": SCHEDULES[recipe.schedule],
         "weight_decay": 0.0,
         "eval_strategy": "epoch",
         "save_strategy": "epoch",
@@ -120,12 +108,10 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
             _bound_gradients(model, recipe.max_gradient)
 
     def list_files(self, checkpoint: Path) -> list[str]:
-        """List the files that a checkpoint needs, in addition to Trainer's state."""
         trained = [] if self._average is None else [TRAINED_NAME]
         return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
 
     def restore_position(self, checkpoint: Path) -> bool:
-        """Return whether a run was at its last epoch."""
         return (self.state.epoch or 0.0) >= self.args.num_train_epochs
 
     def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
@@ -163,14 +149,9 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
 
 class LengthSampler(Sampler[int]):
-    """Shuffle examples so that a batch holds ones of like length; an epoch's order is its own.
+    """Shuffle examples, in another order each epoch, with similar lengths in a batch.
 
-    A batch that is not full comes last: it must not shift those after it.
-
-    Args:
-        lengths: Words of each example.
-        batch_size: Examples of a batch.
-        seed: Of the order, with the number of the epoch.
+    A batch that is not full comes last, because it would shift the batches after it.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
@@ -178,7 +159,7 @@ class LengthSampler(Sampler[int]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell which epoch comes next, so that a training that resumes has the same order."""
+        """Set the number of the next epoch, which determines its order."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -187,19 +168,15 @@ class LengthSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch)
         indices = get_length_grouped_indices(self._lengths, self._batch_size, generator=generator)
-        batches = [
-            indices[start : start + self._batch_size]
-            for start in range(0, len(indices), self._batch_size)
-        ]
+        batches = torch.tensor(indices).split(self._batch_size)
         num_full = len(indices) // self._batch_size
-        for place in torch.randperm(num_full, generator=generator).tolist():
-            yield from batches[place]
-        for batch in batches[num_full:]:
-            yield from batch
+        order = torch.randperm(num_full, generator=generator).tolist()
+        for place in [*order, *range(num_full, len(batches))]:
+            yield from batches[place].tolist()
 
 
 def _bound_gradients(model: nn.Module, bound: float) -> None:
-    """Bound each number of a gradient as soon as it is there."""
+    """Bound each value of a gradient when it is computed."""
     for weight in model.parameters():
         if weight.requires_grad:
             weight.register_hook(lambda gradient: gradient.clamp(-bound, bound))

@@ -26,7 +26,6 @@ from torch.nn.utils.rnn import pack_sequence
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.corpus.sentence_embedder import load_model
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.inference.embedding import embed_layers
 
@@ -54,8 +53,8 @@ import json, sys, time
 import psutil, torch
 from transformers import PreTrainedModel  # `import transformers` alone puts its 130 MB off
 imported = psutil.Process().memory_info().rss
-from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.corpus.sentence_embedder import load_model
+from hf_elmo.inference.embedding import embed_layers
 folder, dtype, backend, quantization, text, num_sentences = sys.argv[1:]
 sentences = [line.split() for line in open(text, encoding="utf-8")][: int(num_sentences)]
 sentences.sort(key=len)
@@ -318,7 +317,8 @@ def main(
                 ElmoModel(ElmoConfig(**SIZES[name])).save_pretrained(folder)
                 ElmoTokenizer().save_pretrained(folder)
             source = folder if name in SIZES else resolve_name(name)
-            model, tokenizer = load_model(source, backend="torch", device="cpu")
+            model = ElmoModel.from_pretrained(source, dtype=torch.float32)
+            tokenizer = ElmoTokenizer.from_pretrained(source)
             rows = [
                 row
                 for size in map(int, batch_sizes.split(","))

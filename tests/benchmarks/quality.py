@@ -1,7 +1,7 @@
 """What a biLM's layers know of parts of speech, in float32 and in reduced precision.
 
 A linear probe, as in the paper (Peters et al. 2018, 5.3, Table 6), on open data; beside it, how far
-layers in reduced precision are from float32. `senses.py` is the probe of senses.
+layers in reduced precision are from float32. `examples/paper` has the probe of senses.
 """
 
 import gzip

@@ -1,12 +1,10 @@
 """The common layout reads tensors by rows, and takes only mixes that fit the biLM."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from convert import ConversionError, layout
-from convert.layout import Checkpoint, Format, LazyTensor, Mix, Sources, add_mixes, configured_mix
+from convert.layout import Checkpoint, LazyTensor, Mix, add_mixes, configured_mix
 from hf_elmo import ElmoConfig
 
 TABLE = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -56,10 +54,3 @@ def test_several_mixes_are_kept_and_none_is_configured(checkpoint: Checkpoint) -
 def test_mixes_that_do_not_fit_are_refused(mix: Mix, error: str, checkpoint: Checkpoint) -> None:
     with pytest.raises(ConversionError, match=error):
         add_mixes(checkpoint, {"tagger": mix})
-
-
-def test_a_format_without_reader_or_writer_says_so() -> None:
-    nothing = Format("nothing", "a format that can do nothing")
-    assert (nothing.is_readable, nothing.is_writable) == (False, False)
-    with pytest.raises(ConversionError, match="cannot be read, only written"):
-        nothing.open(Sources(Path("model")))

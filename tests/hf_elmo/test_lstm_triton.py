@@ -50,7 +50,7 @@ def test_a_cpu_needs_no_triton() -> None:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "False\n", done.stderr
-    assert choose_activation("cpu", is_rough=False) is activate
+    assert choose_activation("cpu", is_fast=False) is activate
 
 
 @needs_gpu

@@ -216,16 +216,6 @@ def test_half_precision_is_close(tiny_model: ElmoModel, dtype: torch.dtype) -> N
     assert_close(out.float(), expected, rtol=0, atol=0.06)  # 2**-8 of 4, a few times over
 
 
-def test_quantize_warns_and_names_the_new_way(tiny_model: ElmoModel) -> None:
-    with pytest.warns(FutureWarning, match=r"no effect .*OrtElmoModel"):
-        assert tiny_model.quantize("int8") is tiny_model
-
-
-def test_quantize_refuses_an_unknown_precision(tiny_model: ElmoModel) -> None:
-    with pytest.raises(ValueError, match="Expected quantization \"int8\" or None, got 'int4'"):
-        tiny_model.quantize("int4")
-
-
 def test_gradient_checkpointing_changes_no_gradient(tiny_config: ElmoConfig) -> None:
     gradients = []
     for checkpointing in (False, True):

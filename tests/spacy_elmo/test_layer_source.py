@@ -23,7 +23,8 @@ from spacy.training import Example
 from thinc.api import SGD
 
 from hf_elmo.inference.layer_cache import LayerCache
-from spacy_elmo.architecture import get_shim
+from spacy_elmo.architecture import DocLayers, get_shim
+from spacy_elmo.layer_source import TrainingBatch
 from spacy_elmo.learned_mix import get_mix
 
 CLOSE = {"rtol": 0, "atol": 1e-5}  # as in test_component.py
@@ -384,3 +385,13 @@ def test_threads_that_share_a_pipeline_get_what_one_gets(
         assert_allclose(doc.tensor, tensor, **CLOSE)
         assert [token.tag_ for token in doc] == tags
     assert len(elmo.source.cache) == len(texts)
+
+
+def test_a_training_batch_adds_the_gradients_of_its_own_docs(nlp: Language) -> None:
+    docs = [Doc(nlp.vocab, words=["The", "bank"]) for _ in range(2)]
+    layers = np.arange(12, dtype="f").reshape(3, 2, 2)
+    batch = TrainingBatch(docs, [DocLayers(layers, [[0, 1]])] * 2, lambda gradients: None)
+    ones = np.ones_like(layers)
+    assert batch.receive([docs[1], docs[1].copy()], [ones, ones]) == ones.size
+    batch.receive(docs, [ones, ones])
+    assert_array_equal(batch.gradients, [ones, 2 * ones])

@@ -178,6 +178,7 @@ def test_both_listeners_can_be_replaced(pipeline: Language, tmp_path: Path) -> N
     pipeline.remove_pipe("elmo")
     pipeline.to_disk(tmp_path)
     section = pipeline.config["components"]["tagger"]["model"]["tok2vec"]
-    assert [section[key]["layer_norm"] for key in ("elmo", "elmo_output")] == ["none", "sentence"]
+    listeners = [section[key]["listener"] for key in ("elmo", "elmo_output")]
+    assert [listener["layer_norm"] for listener in listeners] == ["none", "sentence"]
     assert collect_predictions(pipeline) == expected
     assert collect_predictions(spacy.load(tmp_path)) == expected

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from hf_elmo.tasks.layers.crf import Constraints, find_best_paths
+from hf_elmo.tasks.layers.crf import find_best_paths
 
 Scheme: TypeAlias = Literal["BIO", "BIOUL"]
 
@@ -41,9 +41,6 @@ def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[s
         num_words: Words of the sentence.
         scheme: `BIO` (begin, inside, outside) or `BIOUL` (also unit and last).
 
-    Returns:
-        A label for each word.
-
     Raises:
         ValueError: If a span reaches beyond the sentence or overlaps another.
     """
@@ -70,9 +67,6 @@ def find_spans(labels: Sequence[str]) -> list[Span]:
 
     Args:
         labels: A label for each word.
-
-    Returns:
-        The spans, in their order.
     """
     spans: list[Span] = []
     is_open = False
@@ -89,29 +83,24 @@ def find_spans(labels: Sequence[str]) -> list[Span]:
     return spans
 
 
-def constrain_labels(labels: Sequence[str]) -> Constraints:
+def constrain_labels(labels: Sequence[str]) -> Tensor:
     """Find which label may follow which, so that every path is a list of spans.
 
     Args:
         labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
 
     Returns:
-        The allowed labels.
+        True where the column's label may follow the row's, shape `(labels, labels)`. A sentence
+        may start with what may follow `O`, and end with what `O` may follow.
     """
-    parts = [label.partition("-")[::2] for label in labels]
-    is_closed_by_last = any(prefix in ("U", "L") for prefix, _ in parts)
-    may_start = [prefix in ("O", "B", "U") for prefix, _ in parts]
-    may_end = [not is_closed_by_last or prefix in ("O", "U", "L") for prefix, _ in parts]
+    has_last = any(label[0] in "UL" for label in labels)
 
-    def may_follow(first: int, second: int) -> bool:
-        if may_start[second]:
-            return may_end[first]
-        is_inside = parts[first][0] in ("B", "I")
-        return is_inside and parts[first][1] == parts[second][1]
+    def may_follow(first: str, second: str) -> bool:
+        if second[0] in "OBU":
+            return not has_last or first[0] in "OUL"
+        return first[0] in "BI" and first[1:] == second[1:]
 
-    numbers = range(len(labels))
-    transitions = [[may_follow(first, second) for second in numbers] for first in numbers]
-    return Constraints(torch.tensor(may_start), torch.tensor(transitions), torch.tensor(may_end))
+    return torch.tensor([[may_follow(first, second) for second in labels] for first in labels])
 
 
 def decode_spans(
@@ -124,9 +113,6 @@ def decode_spans(
         mask: 1 at words, shape `(batch, tokens)`.
         labels: All labels, as `list_labels` lists them.
         transitions: Scores of pairs of labels, shape `(labels, labels)`; None = 0.
-
-    Returns:
-        The spans of each sentence.
     """
     if transitions is None:
         transitions = scores.new_zeros(len(labels), len(labels))
@@ -134,6 +120,6 @@ def decode_spans(
         scores.cpu(),
         mask.bool().cpu(),
         transitions=transitions.detach().cpu(),
-        constraints=constrain_labels(labels),
+        allowed=constrain_labels(labels),
     )
     return [find_spans([labels[row] for row in path]) for path in paths]

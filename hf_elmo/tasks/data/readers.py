@@ -2,9 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from hf_elmo.text.text_reader import decode_lines, decompress
 
@@ -13,15 +15,14 @@ from .labels import OUTSIDE, Span, find_spans
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
 TAG_PATTERN = re.compile(r"O|[BIOULES]-.+")
 SAME_TAGS = str.maketrans("SE", "UL")  # BIOES calls units single, and last words ends
+Example = TypeVar("Example")
 
 
 class TaggedSentence(NamedTuple):
     """A sentence with spans that do not overlap.
 
     Attributes:
-        words: Its words.
-        spans: Its spans, such as named entities.
-        line: Number of its first line in its file, from 1; 0 = it is of no file.
+        line: Number of its first line in its file, from 1; 0 = no file.
     """
 
     words: list[str]
@@ -39,6 +40,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         lines = decode_lines(decompress(file, path.name), str(path))
         for number, line in enumerate(lines, start=1):
             yield number, line.rstrip("\r\n")
+
+
+def _read_records(path: Path) -> Iterator[tuple[int, str]]:
+    return ((number, line) for number, line in read_lines(path) if line.strip())
 
 
 def split_blanks(line: str) -> list[str]:
@@ -61,15 +66,12 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
             skipped.
         reads_tags: Whether there must be tags; else words may be alone, and there are no spans.
 
-    Returns:
-        The sentences.
-
     Raises:
         ValueError: If a line has another number of columns or no tag, if the first column counts
             the words, or if there is no sentence.
     """
     sentences = []
-    groups = [*_group_rows(path, is_skipped=lambda line: line.startswith(DOCUMENT_START))]
+    groups = [*_group_rows(path, DOCUMENT_START)]
     lines = [line for rows in groups for _, line in rows]
     first = next((line for line in lines if not line.startswith("#")), "".join(lines[:1]))
     width = len(_split_row(first))
@@ -112,35 +114,23 @@ def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
             )
 
 
-def _group_rows(
-    path: Path, *, is_skipped: Callable[[str], bool]
-) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines between blank ones."""
-    rows: list[tuple[int, str]] = []
-    for number, line in read_lines(path):
-        if line.strip() and not is_skipped(line):
-            rows.append((number, line))
-        elif rows:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
+def _group_rows(path: Path, skipped: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield groups of lines, separated by blank lines and by lines that start with `skipped`."""
+
+    def is_row(row: tuple[int, str]) -> bool:
+        return bool(row[1].strip()) and not row[1].startswith(skipped)
+
+    return (list(rows) for is_kept, rows in groupby(read_lines(path), is_row) if is_kept)
 
 
-def _need_some(examples: list[Any], path: Path, what: str) -> list[Any]:
+def _need_some(examples: list[Example], path: Path, what: str) -> list[Example]:
     if not examples:
         raise ValueError(f"{path}: expected {what}, found none.")
     return examples
 
 
 class LabelledSentence(NamedTuple):
-    """A sentence with one label, or a phrase of one.
-
-    Attributes:
-        words: Its words.
-        label: Its label.
-        line: As for `TaggedSentence`.
-    """
+    """A sentence, or a phrase of one, with one label; `line` as for `TaggedSentence`."""
 
     words: list[str]
     label: str
@@ -159,28 +149,23 @@ def read_trees(
     Args:
         path: A line a sentence: a tree with a label at every node, such as
             `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words between spaces.
-        min_phrase: Read the phrases of trees of at least so many words too; None = sentences only.
+        min_phrase: Add the phrases of trees with at least so many words after their sentence;
+            None = sentences only.
         reads_words: Whether a line without a tab that does not begin as a tree is a sentence
             without a label.
-
-    Returns:
-        Sentences, each followed by its phrases.
 
     Raises:
         ValueError: If a line is no tree.
     """
     examples: list[LabelledSentence] = []
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        if "\t" in line and not TREE_START.match(line):
-            label, *texts = _split_columns(path, number, line, ("label", "text"))
-            examples.append(LabelledSentence(split_blanks(texts[0]), label, number))
-            continue
+    for number, line in _read_records(path):
         nodes = _parse_tree(line)
-        if nodes is None and reads_words and not TREE_START.match(line):
-            examples.append(LabelledSentence(split_blanks(line), "", number))
-            continue
+        if nodes is None and not TREE_START.match(line):
+            if "\t" in line:
+                label, text = _split_columns(path, number, line, ("label", "text"))
+                nodes = [LabelledSentence(split_blanks(text), label)]
+            elif reads_words:
+                nodes = [LabelledSentence(split_blanks(line), "")]
         if nodes is None:
             expected = "a tree such as (3 (2 It) (3 works)), or a label, a tab and a text"
             refuse(path, number, expected, line)
@@ -213,34 +198,22 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
     """List a tree's nodes, the root first; None if the line is not a tree."""
     nodes: list[LabelledSentence] = []
     open_nodes: list[LabelledSentence] = []
-    is_label = False
-    for token in re.findall(r"\(|\)|[^\s()]+", line):
-        if token == "(":
-            if nodes and not open_nodes:
-                return None
-            is_label = True
+    for label, token in re.findall(r"\(\s*([^\s()]+)|([()]|[^\s()]+)", line):
+        if label and (open_nodes or not nodes):
+            nodes.append(LabelledSentence([], label))
+            open_nodes.append(nodes[-1])
+        elif token in ("", "(") or not open_nodes or (token == ")" and not open_nodes[-1].words):
+            return None
         elif token == ")":
-            if is_label or not open_nodes or not open_nodes.pop().words:
-                return None
-        elif is_label:
-            open_nodes.append(LabelledSentence([], token))
-            nodes.append(open_nodes[-1])
-            is_label = False
+            open_nodes.pop()
         else:
             for node in open_nodes:
                 node.words.append(ESCAPES.get(token, token.replace("\\/", "/")))
-    return nodes if nodes and not open_nodes and not is_label else None
+    return nodes if nodes and not open_nodes else None
 
 
 class Pair(NamedTuple):
-    """Two sentences and how the second relates to the first.
-
-    Attributes:
-        premise: Words of the first.
-        hypothesis: Words of the second.
-        label: Such as `entailment`, `contradiction` or `neutral`.
-        line: As for `TaggedSentence`.
-    """
+    """The words of two sentences and a label such as `entailment`; `line` as elsewhere."""
 
     premise: list[str]
     hypothesis: list[str]
@@ -256,22 +229,18 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
             and the binary parses, from which the words are read.
         keeps_all: Whether pairs without a gold label (`-`) are kept.
 
-    Returns:
-        The pairs.
-
     Raises:
         ValueError: If a line is not what it should be.
     """
     is_json = ".jsonl" in path.suffixes
     pairs = []
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
+    for number, line in _read_records(path):
         if is_json or line.startswith("{"):
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
-            data = parse_json(path, number, line, keys)
+            data = _parse_json(path, number, line, keys)
             label, *parses = (str(data[key]) for key in keys)
-            words = [_read_leaves(parse) for parse in parses]
+            leaves = [re.findall(r"[^\s()]+", parse) for parse in parses]
+            words = [[ESCAPES.get(leaf, leaf) for leaf in sentence] for sentence in leaves]
         else:
             label, *texts = _split_columns(path, number, line, ("label", "premise", "hypothesis"))
             words = [split_blanks(text) for text in texts]
@@ -282,13 +251,8 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
     return _need_some(pairs, path, "pairs")
 
 
-def _read_leaves(parse: str) -> list[str]:
-    leaves = parse.replace("(", " ").replace(")", " ").split()
-    return [ESCAPES.get(leaf, leaf) for leaf in leaves]
-
-
-def parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Read a line of JSON, an object with these keys."""
+def _parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Read an object with these keys from a line."""
     try:
         data = json.loads(line)
     except (json.JSONDecodeError, RecursionError):
@@ -302,8 +266,7 @@ class Frame(NamedTuple):
     """A predicate in its sentence, and its arguments.
 
     Attributes:
-        words: Words of the sentence.
-        predicate: Number of the predicate's word.
+        predicate: Position of the predicate.
         roles: The arguments, `V` not among them.
         line: As for `TaggedSentence`.
     """
@@ -324,9 +287,6 @@ def read_frames(path: Path) -> list[Frame]:
         path: JSON lines (`.jsonl`) of `tokens` and `frames`, each with `v` and `args` of
             `[label, first, last]`; else the columns of CoNLL-2012.
 
-    Returns:
-        The frames.
-
     Raises:
         ValueError: If a line is not what it should be.
     """
@@ -335,10 +295,8 @@ def read_frames(path: Path) -> list[Frame]:
 
 
 def _read_json_frames(path: Path) -> Iterator[Frame]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        data = parse_json(path, number, line, ("tokens", "frames"))
+    for number, line in _read_records(path):
+        data = _parse_json(path, number, line, ("tokens", "frames"))
         words, found = data["tokens"], data["frames"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             refuse(path, number, "tokens as a list of words", line)
@@ -350,9 +308,8 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
                 spans = [Span(str(name), int(i), int(j)) for name, i, j in frame["args"]]
             except (KeyError, OverflowError, TypeError, ValueError):
                 refuse(path, number, "frames with v and args [label, first, last]", frame)
-            if any(not 0 <= s.start <= s.end < len(words) for s in spans) or not (
-                0 <= place < len(words)
-            ):
+            places = [(place, place), *((span.start, span.end) for span in spans)]
+            if any(not 0 <= start <= end < len(words) for start, end in places):
                 refuse(path, number, f"spans inside {len(words)} tokens", frame)
             roles = [span for span in spans if span.label != PREDICATE]
             taken = [word for role in roles for word in range(role.start, role.end + 1)]
@@ -367,7 +324,7 @@ CONLL_FEWEST = 12
 
 
 def _read_column_frames(path: Path) -> Iterator[Frame]:
-    for rows in _group_rows(path, is_skipped=lambda line: line.startswith("#")):
+    for rows in _group_rows(path, "#"):
         table: list[list[str]] = []
         for number, line in rows:
             columns = split_blanks(line)
@@ -405,13 +362,11 @@ def _read_brackets(cells: Sequence[str]) -> list[Span] | None:
 
 
 class Document(NamedTuple):
-    """A document and which of its spans speak of the same.
+    """A document and its coreferent mentions.
 
     Attributes:
-        name: Its name.
-        sentences: Words of each sentence.
-        clusters: Of each entity the first and the last word of its mentions, counted over the
-            document; those of one mention are left out.
+        clusters: First and last word of each mention of an entity, counted over the document;
+            entities with one mention are left out.
     """
 
     name: str
@@ -433,15 +388,13 @@ def read_documents(path: Path) -> list[Document]:
     """
     documents: list[Document] = []
     name, sentences = "", list[list[str]]()
-    mentions: dict[str, list[tuple[int, int]]] = {}
-    stacks: dict[str, list[int]] = {}
+    mentions = defaultdict[str, list[tuple[int, int]]](list)
+    stacks = defaultdict[str, list[int]](list)  # first words of open mentions
     place = number = 0
 
     def finish() -> None:
-        if any(stacks.values()):
-            refuse(
-                path, number, "every mention to end in its document", [*filter(stacks.get, stacks)]
-            )
+        if unfinished := [*filter(stacks.get, stacks)]:
+            refuse(path, number, "every mention to end in its document", unfinished)
         clusters = [sorted(spans) for spans in mentions.values() if len(spans) > 1]
         if any(sentences):
             documents.append(Document(name, [*filter(None, sentences)], sorted(clusters)))
@@ -450,7 +403,8 @@ def read_documents(path: Path) -> list[Document]:
         if line.startswith("#begin document"):
             finish()
             name, sentences = line.removeprefix("#begin document").strip(), [[]]
-            mentions, stacks, place = {}, {}, 0
+            mentions.clear()
+            place = 0
         elif line.startswith("#end document"):
             continue
         elif not line.strip():
@@ -458,9 +412,8 @@ def read_documents(path: Path) -> list[Document]:
         else:
             columns = split_blanks(line)
             if len(columns) <= CONLL_WORD + 1 or not sentences:
-                refuse(
-                    path, number, "#begin document, then columns with a word in the fourth", line
-                )
+                expected = "#begin document, then columns with a word in the fourth"
+                refuse(path, number, expected, line)
             if not _read_mentions(columns[-1], place, stacks, mentions):
                 refuse(path, number, "mentions such as (5, 5) or (5), or - or _", columns[-1])
             sentences[-1].append(columns[CONLL_WORD])
@@ -470,23 +423,17 @@ def read_documents(path: Path) -> list[Document]:
 
 
 def _read_mentions(
-    cell: str,
-    place: int,
-    stacks: dict[str, list[int]],
-    mentions: dict[str, list[tuple[int, int]]],
+    cell: str, place: int, stacks: dict[str, list[int]], mentions: dict[str, list[tuple[int, int]]]
 ) -> bool:
-    """Open and close mentions at a word; return whether it could be done."""
+    """Open and close mentions at a word; return whether that is possible."""
     if cell in ("-", "_"):
         return True
     for part in cell.split("|"):
         match = re.fullmatch(r"(\()?(\w+)(\))?", part)
-        if not match or not (match[1] or match[3]):
+        if not match or not (match[1] or (match[3] and stacks[match[2]])):
             return False
-        stack = stacks.setdefault(match[2], [])
         if match[1]:
-            stack.append(place)
+            stacks[match[2]].append(place)
         if match[3]:
-            if not stack:
-                return False
-            mentions.setdefault(match[2], []).append((stack.pop(), place))
+            mentions[match[2]].append((stacks[match[2]].pop(), place))
     return True

@@ -19,26 +19,9 @@ class Metric:
     total: Callable[[Sequence[float]], dict[str, float]]
 
     def score(self, gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-        """Score predictions.
-
-        Args:
-            gold: The right results, at least one.
-            found: As many.
-
-        Returns:
-            The scores.
-        """
+        """Score predictions against as many gold results, at least one."""
         counts = [self.count(right, other) for right, other in zip(gold, found, strict=True)]
         return self.total([sum(column) for column in zip(*counts, strict=True)])
-
-
-def _count_label(gold: object, found: object) -> Sequence[float]:
-    return gold == found, 1
-
-
-def _total_labels(sums: Sequence[float]) -> dict[str, float]:
-    num_right, num_all = sums
-    return {"accuracy": num_right / num_all}
 
 
 def _count_spans(gold: Iterable[Hashable], found: Iterable[Hashable]) -> Sequence[float]:
@@ -101,7 +84,7 @@ def _total_clusters(sums: Sequence[float]) -> dict[str, float]:
 
 
 def _import(name: str) -> Any:
-    """Import a package for scoring, which only training needs."""
+    """Import a package that only scoring needs."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -112,7 +95,9 @@ def _import(name: str) -> Any:
 
 
 # Share of right labels.
-ACCURACY = Metric(_count_label, _total_labels)
+ACCURACY = Metric(
+    lambda gold, found: (gold == found, 1), lambda sums: {"accuracy": sums[0] / sums[1]}
+)
 # Right spans, bounds and label, over all sentences: `precision`, `recall` and `f1`.
 SPANS = Metric(_count_spans, _total_spans)
 # SQuAD's `exact_match` and `f1` over words, by torchmetrics' copy of its program.

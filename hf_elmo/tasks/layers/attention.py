@@ -38,11 +38,6 @@ class TrilinearSimilarity(nn.Module):
         return products + (x @ self.row)[:, :, None] + (y @ self.column)[:, None, :]
 
 
-def compare_dot(x: Tensor, y: Tensor) -> Tensor:
-    """Compare words by their dot product, `s_ij = x_i.y_j`; shapes as of `TrilinearSimilarity`."""
-    return x @ y.transpose(1, 2)
-
-
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Compute a softmax over the unmasked values of the last axis; zeros if all are masked.
 

@@ -1,23 +1,7 @@
 """A linear-chain conditional random field, and the best path under hard constraints."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
-
-
-class Constraints(NamedTuple):
-    """Allowed labels, for decoding.
-
-    Attributes:
-        starts: Whether a sentence may start with a label, shape `(labels,)`.
-        transitions: Whether the column's label may follow the row's, shape `(labels, labels)`.
-        ends: Whether a sentence may end with a label, shape `(labels,)`.
-    """
-
-    starts: Tensor
-    transitions: Tensor
-    ends: Tensor
 
 
 class ConditionalRandomField(nn.Module):
@@ -86,7 +70,7 @@ def sum_paths(scores: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
 
 @torch.no_grad()
 def find_best_paths(
-    scores: Tensor, mask: Tensor, *, transitions: Tensor, constraints: Constraints | None = None
+    scores: Tensor, mask: Tensor, *, transitions: Tensor, allowed: Tensor | None = None
 ) -> list[list[int]]:
     """Find the best labels of each sentence (Viterbi 1967), the first of equals.
 
@@ -94,20 +78,18 @@ def find_best_paths(
         scores: Shape `(batch, tokens, labels)`.
         mask: True at words, shape `(batch, tokens)`.
         transitions: Shape `(labels, labels)`, from the row's label to the column's.
-        constraints: Allowed labels; None = all.
-
-    Returns:
-        The labels of each sentence's words.
+        allowed: True where the column's label may follow the row's, shape `(labels, labels)`; what
+            may follow or precede label 0 may start or end a sentence; None = all.
     """
     lengths = mask.sum(dim=1).tolist()
     if not mask.shape[1]:
         return [[] for _ in lengths]
     best = scores[:, 0]
     ends = scores.new_zeros(scores.shape[2])
-    if constraints is not None:
-        best = best.masked_fill(~constraints.starts, -torch.inf)
-        transitions = transitions.masked_fill(~constraints.transitions, -torch.inf)
-        ends = ends.masked_fill(~constraints.ends, -torch.inf)
+    if allowed is not None:
+        best = best.masked_fill(~allowed[0], -torch.inf)
+        transitions = transitions.masked_fill(~allowed, -torch.inf)
+        ends = ends.masked_fill(~allowed[:, 0], -torch.inf)
     pointers = []  # for each later step, the best label before each label
     for step in range(1, scores.shape[1]):
         longer, pointer = (best[:, :, None] + transitions).max(dim=1)

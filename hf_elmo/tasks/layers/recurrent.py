@@ -1,4 +1,4 @@
-"""torch's LSTMs and GRUs over sentences of several lengths."""
+"""torch's LSTMs and GRUs over sentences of several lengths, and their dropout."""
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,14 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 # With more words than this share of a batch, it is faster to run over the padding too: packed
 # batches have no fused LSTM.
 FULL = 0.6
+
+
+class VariationalDropout(nn.Dropout):
+    """Drop the same features of all words of a sentence (Gal & Ghahramani 2016)."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
+        """Apply a mask of shape `(batch, 1, width)` to `(batch, tokens, width)`."""
+        return F.dropout1d(input.transpose(1, 2), self.p, self.training).transpose(1, 2)
 
 
 def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:

@@ -11,14 +11,17 @@ from convert.formats.bilm_options import make_config
 from convert.formats.bilm_variables import (
     CONVOLUTION,
     GATES,
+    RULES,
     TRANSPOSED,
     gather_checkpoint,
-    list_stored_tensors,
+    read_vocabulary,
     standard_name,
 )
-from convert.formats.stored_tensors import Arrangement
+from convert.formats.tensor_rearrangement import Arrangement, list_stored_tensors
 from convert.layout import LazyTensor
+from hf_elmo.language_model.vocabulary import write_words
 
+WORDS = ("<S>", "</S>", "<UNK>", "naïve", "a\u2028b")
 STANDARD = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/{}"
 
 
@@ -53,7 +56,7 @@ def test_variables_have_one_standard_name(name: str, expected: str) -> None:
 def test_arrangements_come_back(arrangement: Arrangement, shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).normal(size=shape)
     common = arrangement.to_common(array)
-    assert common.shape == arrangement.shape(shape)
+    assert arrangement.stored_shape(common.shape) == shape
     np.testing.assert_array_equal(arrangement.to_stored(common), array)
 
 
@@ -64,7 +67,7 @@ def test_gates_i_j_f_o_become_i_f_o_j() -> None:
 
 def test_the_expected_variables_are_those_of_bilm_tf() -> None:
     bilm = make_bilm(num_highways=2)
-    stored = list(list_stored_tensors(make_config(bilm.options, char_vocab_size=262)))
+    stored = list(list_stored_tensors(make_config(bilm.options, char_vocab_size=262), RULES))
     shapes = {item.variable: item.variable_shape for item in stored}
     assert shapes == {name: array.shape for name, array in bilm.variables.items()}
 
@@ -78,3 +81,27 @@ def test_options_of_another_kind_of_input_are_refused() -> None:
     error = 'w.hdf5: expected a variable char_embed, as the options have "char_cnn", found: '
     with pytest.raises(ConversionError, match=error):
         gather_checkpoint(make_bilm().options, variables, files=(Path("w.hdf5"),))
+
+
+def test_words_come_back(tmp_path: Path) -> None:
+    write_words(tmp_path / "vocab.txt", WORDS)
+    assert read_vocabulary(tmp_path / "vocab.txt", len(WORDS), "the softmax") == WORDS
+
+
+def test_white_space_and_the_line_that_is_no_word_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"<S>\r\n the \t\n!!!MAXTERMID\nbank")
+    assert read_vocabulary(path, 3, "the softmax") == ("<S>", "the", "bank")
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"a\nb\n", "vocab.txt: expected 3 words, one per row of the softmax, got 2"),
+        (b"a\nb\n\xff\n", "vocab.txt: expected UTF-8 with one word per line, got"),
+    ],
+)
+def test_other_files_are_refused(data: bytes, error: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(data)
+    with pytest.raises(ConversionError, match=error):
+        read_vocabulary(tmp_path / "vocab.txt", 3, "the softmax")

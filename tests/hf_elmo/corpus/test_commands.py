@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import distributed
 from typer.testing import CliRunner
 
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -124,17 +123,3 @@ def test_a_shard_has_an_output_of_its_own(model_folder: Path, text: Path) -> Non
     assert text.with_name("x-00001-of-00003.npz").exists()
     result = CliRunner().invoke(app, [*command, "--shard", "2/3"])  # all is in the first part
     assert "Expected sentences in the input for shard 2/3" in result.output
-
-
-def test_torchruns_processes_are_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(distributed, "init_process_group", lambda *args, **kwargs: None)
-    result = CliRunner().invoke(app, ["embed", "text.txt", "x.h5", "--workers", "2"])
-    assert "Expected one worker under torchrun" in result.output
-
-
-def test_several_processes_do_not_share_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setattr(distributed, "init_process_group", lambda *args, **kwargs: None)
-    result = CliRunner().invoke(app, ["embed", "-", "x.h5"])
-    assert "Expected a file under torchrun" in result.output

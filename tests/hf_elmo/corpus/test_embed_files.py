@@ -20,14 +20,13 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
-from torch import distributed
 from typer.testing import CliRunner
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
 from hf_elmo.corpus import output_parts, writers
 from hf_elmo.corpus.embed_files import embed_file
-from hf_elmo.corpus.settings import Settings
+from hf_elmo.corpus.rows import Settings
 from hf_elmo.inference.embedding import embed
 
 tokenizer = ElmoTokenizer()
@@ -328,28 +327,6 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
     names = {path.name for path in output.with_name("vectors.h5.partial").iterdir()}
     assert names == {f"0000000{number}.safetensors" for number in range(3)} | {"settings.json"}
     assert CliRunner().invoke(app, command).exit_code == 0
-    check(output, tiny_model)
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_two_processes_share_the_work(tiny_model: ElmoModel, text: Path, tmp_path: Path) -> None:
-    output = text.with_name("vectors.h5")
-
-    def work(rank: int) -> None:
-        store = f"file://{tmp_path}/store"
-        distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-        write_part = output_parts._write_part
-
-        def write(part: Path, *args: Any) -> None:
-            assert int(part.stem) % 2 == rank
-            write_part(part, *args)
-
-        output_parts._write_part = write
-        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
-        assert output.exists()
-        distributed.destroy_process_group()
-
-    assert run_in_fork(lambda: work(0), lambda: work(1)) == [0, 0]
     check(output, tiny_model)
 
 

@@ -27,10 +27,8 @@ from hf_elmo.inference.embedding import embed
 ROOT = Path(__file__).parents[3]
 TOLERANCE = 1e-5  # float32, whatever a sentence is batched with
 COMMAND = [sys.executable, "-m", "hf_elmo", "embed"]
-TORCHRUN = [
-    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-    *("-m", "hf_elmo", "embed"),
-]
+
+
 SENTENCES = [
     [f"word{number * place % 97}" for place in range(number % 11)] for number in range(300)
 ]
@@ -112,12 +110,6 @@ def test_every_engine_gives_the_same(corpus: Path, expected: Vectors, arguments:
         "tiny-elmo",
         "vectors.parquet",
     }
-
-
-@pytest.mark.slow
-def test_torchrun_gives_the_same(corpus: Path, expected: Vectors) -> None:
-    run(*TORCHRUN, *make_arguments(corpus))
-    check(expected, corpus.parent / "vectors.parquet")
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.corpus.embed_files import embed_file
-from hf_elmo.corpus.settings import Settings
+from hf_elmo.corpus.rows import Settings
 from hf_elmo.onnx import OrtElmoModel
 
 tokenizer = ElmoTokenizer()

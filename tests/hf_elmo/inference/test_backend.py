@@ -140,13 +140,14 @@ def test_words_are_encoded_in_float32_where_products_in_half_precision_are_emula
     assert torch.equal(words, exact.half())
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_vectors_have_the_dtype_of_the_model(
-    tiny_model: ElmoModel, tokenizer: ElmoTokenizer
+    dtype: torch.dtype, tiny_model: ElmoModel, tokenizer: ElmoTokenizer
 ) -> None:
-    tiny_model.half()
-    assert isinstance(choose_backend(tiny_model), OrtElmoModel)
+    tiny_model.to(dtype)
+    assert isinstance(choose_backend(tiny_model, num_sentences=1), OrtElmoModel)
     (layers,) = embed_layers([["bank"]], tiny_model, tokenizer)
-    assert layers.dtype == torch.float16
+    assert layers.dtype == dtype
 
 
 def test_an_unknown_backend_is_refused(tiny_model: ElmoModel) -> None:

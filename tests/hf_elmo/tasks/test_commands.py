@@ -89,6 +89,24 @@ def test_a_resumed_run_without_a_checkpoint_says_that_it_starts_anew(
     assert "Starting a new run: there is no checkpoint in" in result.stderr
 
 
+def test_a_model_that_mixes_one_layer_is_tested(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    printed = train(data, tmp_path / "my-ner", tiny_folder, "--mix-layers", "top")
+    scores = json.loads(printed.splitlines()[-1])
+    assert json.loads(run("test", tmp_path / "my-ner", data)) == scores
+
+
+def test_a_run_ends_by_its_patience_and_halves_its_rate_until_then(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    options = ["--schedule", "halved", "--patience", "2", "--epochs", "9", "--learning-rate", "0"]
+    train(data, tmp_path / "my-ner", tiny_folder, *options)
+    last = max((tmp_path / "my-ner").glob("checkpoint-*"), key=lambda path: path.stat().st_mtime)
+    assert json.loads((last / "trainer_state.json").read_text())["epoch"] == 3
+    assert "num_bad_epochs" in torch.load(last / "scheduler.pt")  # of the halved rate
+
+
 def refuse_to_train(data: Path, output: Path, folder: Path, *options: str) -> str:
     common = ["--train", data, "--dev", data, "--output", output, "--model", folder, "--epochs", 2]
     arguments = [str(argument) for argument in ["train", "ner", *common, *options]]

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.testing import assert_close
 
+from hf_elmo.tasks.sentiment import Maxout
+
 PAPER = {"static_vocab_size": 5, "static_size": 300}
 
 
@@ -52,3 +54,13 @@ def test_small_models_drop_as_many_words_with_elmo_as_without(
     twin = make_case("sentiment", elmo_at="none", static_vocab_size=5, static_size=3)
     assert make_case("sentiment").model.config.input_dropout == 0.25
     assert twin.model.config.input_dropout == 0.25
+
+
+def test_each_number_is_the_largest_of_its_pieces() -> None:
+    torch.manual_seed(0)
+    layer = Maxout(4, 3, 2)
+    x = torch.randn(5, 4)
+    weight, bias = layer.linear.weight, layer.linear.bias
+    for k in range(3):
+        pieces = [x @ weight[2 * k + j] + bias[2 * k + j] for j in range(2)]
+        assert_close(layer(x)[:, k], torch.maximum(*pieces))

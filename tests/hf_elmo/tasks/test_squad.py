@@ -73,15 +73,15 @@ def test_training_leaves_out_what_has_no_sure_place(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": "cat", "answer_start": 4, "ambiguous": True}])
     assert len(read_questions(path)) == 1
     with pytest.raises(ValueError, match="expected questions, found none"):
-        read_questions(path, needs="place")
+        read_questions(path, "train")
 
 
 def test_questions_without_an_answer_are_for_prediction_alone(tmp_path: Path) -> None:
     path = write(tmp_path, [])
-    for needs in ("answers", "place"):
+    for use in ("score", "train"):
         with pytest.raises(ValueError, match="question q: expected an answer, found none"):
-            read_questions(path, needs=needs)
-    (question,) = read_questions(path, needs="nothing")
+            read_questions(path, use)
+    (question,) = read_questions(path, "predict")
     assert question.question == ["Who", "sat", "?"]
 
 
@@ -89,7 +89,7 @@ def test_a_question_about_nothing_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, [])
     path.write_text(path.read_text().replace("The cat's friend sat.", " "))
     with pytest.raises(ValueError, match="question q: expected a paragraph with words, found ' '"):
-        read_questions(path, needs="nothing")
+        read_questions(path, "predict")
 
 
 def test_an_empty_question_and_an_id_that_is_there_twice_are_refused(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_an_empty_question_and_an_id_that_is_there_twice_are_refused(tmp_path: P
     text = path.read_text()
     path.write_text(text.replace("Who sat?", " "))
     with pytest.raises(ValueError, match="question q: expected a question with words, found ' '"):
-        read_questions(path, needs="nothing")
+        read_questions(path, "predict")
     data = json.loads(text)
     path.write_text(json.dumps({"data": 2 * data["data"]}))
     with pytest.raises(ValueError, match="expected each id once, found 'q' twice"):
-        read_questions(path, needs="nothing")
+        read_questions(path, "predict")
 
 
 def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_trees, "(3 a))\n", "x", "line 1: expected a tree"),
     (read_trees, "(3 a) (2 b)\n", "x", "line 1: expected a tree"),
     (read_trees, "(3 ())\n", "x", "line 1: expected a tree"),
+    (read_trees, "It (3 works)\n", "x", "line 1: expected a tree"),
     (read_pairs, "neutral\ta\tb\nneutral\ta\n", "x", "line 2: expected label, premise"),
     (read_pairs, "neutral\ta\t \n", "x", "line 1: expected label, premise, hypothesis"),
     (read_pairs, '{"gold_label": "a"}\n', "x.jsonl", "line 1: expected an object with gold_label"),

@@ -11,7 +11,6 @@ from hf_elmo.tasks.layers.attention import (
     BidirectionalAttention,
     SelfAttention,
     TrilinearSimilarity,
-    compare_dot,
     masked_softmax,
 )
 
@@ -50,11 +49,6 @@ def test_trilinear_similarity_starts_as_xavier_over_all_three() -> None:
     weights = torch.cat([similarity.row, similarity.column, similarity.product])
     expected = nn.init.xavier_uniform_(torch.empty(1, 3000)).std()
     assert_close(weights.std(), expected, rtol=0.05, atol=0.0)
-
-
-def test_dot_similarity_is_its_formula() -> None:
-    (x, _), (y, _) = make_text([4, 2], 0), make_text([3, 1], 1)
-    assert_close(compare_dot(x, y), torch.einsum("brd,bcd->brc", x, y))
 
 
 def test_a_softmax_over_nothing_is_zero_and_so_is_its_gradient() -> None:

@@ -9,7 +9,6 @@ from torch.testing import assert_close
 
 from hf_elmo.tasks.layers.crf import (
     ConditionalRandomField,
-    Constraints,
     find_best_paths,
     score_path,
     sum_paths,
@@ -103,24 +102,22 @@ def test_the_likelihood_is_that_of_pytorch_crf() -> None:
 def test_the_best_path_is_the_best_of_all(row: int, is_constrained: bool) -> None:
     scores, _, transitions, mask = make_inputs()
     transitions[0, 2] = 5.0  # so that constraints matter
-    constraints = None
+    allowed = None
     paths = list_paths(LENGTHS[row])
-    if is_constrained:  # 2 may only follow 1; no sentence begins with 2 or ends with 1
-        follows = torch.ones(3, 3, dtype=torch.bool)
-        follows[0, 2] = follows[2, 2] = False
-        constraints = Constraints(
-            torch.tensor([True, True, False]), follows, torch.tensor([True, False, True])
-        )
+    if is_constrained:  # 2 may only follow 1, and 0 not; no sentence begins with 2 or ends with 1
+        allowed = torch.ones(3, 3, dtype=torch.bool)
+        allowed[0, 2] = allowed[2, 2] = allowed[1, 0] = False
         paths = [
             path
             for path in paths
             if (2, 2) not in itertools.pairwise(path)
             and (0, 2) not in itertools.pairwise(path)
+            and (1, 0) not in itertools.pairwise(path)
             and path[:1] != (2,)
             and path[-1:] != (1,)
         ]
     best = max(paths, key=lambda path: score_slowly(scores[row], path, transitions))
-    got = find_best_paths(scores, mask, transitions=transitions, constraints=constraints)[row]
+    got = find_best_paths(scores, mask, transitions=transitions, allowed=allowed)[row]
     assert got == list(best)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from hf_elmo.tasks.layers.recurrent import run_sentences
+from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 
 
 @pytest.mark.parametrize("lengths", [[3, 5, 0, 1], [7, 6, 0, 7, 5]])  # much padding, and little
@@ -53,3 +53,24 @@ def test_gradients_are_those_of_sentences_on_their_own(kind: type[nn.LSTM]) -> N
     ]
     for gradient, expected in zip(got, torch.autograd.grad(sum(alone), weights), strict=True):
         assert_close(gradient, expected)
+
+
+def test_all_words_of_a_sentence_lose_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(3, 4, 50) + 1
+    kept = VariationalDropout(0.4)(x) != 0
+    assert (kept == kept[:, :1]).all()
+    assert (kept[0] != kept[1]).any()
+
+
+def test_what_stays_is_scaled_up() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(3, 4, 50) + 1
+    y = VariationalDropout(0.4)(x)
+    assert_close(y[y != 0], x[y != 0] / 0.6)
+    assert_close(float((y != 0).float().mean()), 0.6, atol=0.1, rtol=0.0)
+
+
+def test_nothing_is_dropped_in_evaluation() -> None:
+    x = torch.rand(3, 4, 5)
+    assert_close(VariationalDropout(0.4).eval()(x), x)

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from hf_elmo import ElmoConfig, ElmoModel
 from hf_elmo.inference.backend import choose_backend
 from hf_elmo.onnx import OrtElmoModel
-from hf_elmo.weight_marks import KeptResult, mark_weights
+from hf_elmo.weight_fingerprint import KeptResult, fingerprint_weights
 
 CONFIG = ElmoConfig()
 
@@ -49,17 +49,17 @@ def step(weight: nn.Parameter) -> nn.Parameter:
 @pytest.mark.parametrize("change", [write_one_value, replace, replace_values, step])
 def test_a_change_changes_the_mark(change: Callable[[nn.Parameter], nn.Parameter]) -> None:
     weight = make_weight()
-    before = mark_weights(CONFIG, [weight])
+    before = fingerprint_weights(CONFIG, [weight])
     assert before is not None
-    assert mark_weights(CONFIG, [weight]) == before
-    assert mark_weights(CONFIG, [change(weight)]) != before
+    assert fingerprint_weights(CONFIG, [weight]) == before
+    assert fingerprint_weights(CONFIG, [change(weight)]) != before
 
 
 def test_a_changed_setting_changes_the_mark() -> None:
     weight, config = make_weight(), ElmoConfig()
-    before = mark_weights(config, [weight])
+    before = fingerprint_weights(config, [weight])
     config.char_activation = "tanh"
-    assert mark_weights(config, [weight]) != before
+    assert fingerprint_weights(config, [weight]) != before
 
 
 def make_inference_parameter() -> nn.Parameter:
@@ -69,12 +69,12 @@ def make_inference_parameter() -> nn.Parameter:
 
 @pytest.mark.parametrize("weight", [torch.ones(3), make_inference_parameter()])
 def test_what_is_no_plain_parameter_has_no_mark(weight: Tensor) -> None:
-    assert mark_weights(CONFIG, [make_weight(), weight]) is None
+    assert fingerprint_weights(CONFIG, [make_weight(), weight]) is None
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_a_copy_keeps_nothing(duplicate: Callable[[object], object]) -> None:
-    marks, result = mark_weights(CONFIG, [make_weight()]), KeptResult()
+    marks, result = fingerprint_weights(CONFIG, [make_weight()]), KeptResult()
     assert duplicate(marks) != marks
     result.get(1, lambda: "old")
     copied = duplicate(result)

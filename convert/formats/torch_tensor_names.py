@@ -1,6 +1,6 @@
 """Tensor names and order of gates of PyTorch programs (ELMoForManyLangs, AllenNLP)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from convert.formats import bilm_options
-from convert.formats.stored_tensors import (
-    PLAIN,
-    TABLE,
-    Arrangement,
-    Shape,
-    StoredTensor,
-    list_numbered,
-)
+from convert.formats.tensor_rearrangement import PLAIN, TABLE, Arrangement, Rule, list_numbered
 from convert.layout import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 
@@ -51,51 +44,22 @@ class TensorNames:
     lstm: str
     words: str = ""
 
-
-def list_stored_tensors(config: ElmoConfig, names: TensorNames) -> Iterator[StoredTensor]:
-    """List all tensors of the biLM with their location in a program's state dict.
-
-    The LSTMs of both programs always have a projection. Their only bias is that of the state.
-    """
-    ours, width, size = "token_encoder", config.num_filters, config.projection_size
-    if config.word_embedding_size:
-        shape: Shape = (config.word_vocab_size - 1, config.word_embedding_size)
-        yield StoredTensor(f"{ours}.word_embedding.weight", names.words, shape, TABLE)
-    if config.char_embedding_size:
-        arrangement = names.character_arrangement
-        shape = (config.char_vocab_size - (arrangement is TABLE), config.char_embedding_size)
-        yield StoredTensor(f"{ours}.char_embedding.weight", names.characters, shape, arrangement)
-    for i, (length, number) in enumerate(config.char_filters or []):
-        shape, theirs = (number, config.char_embedding_size, length), names.convolution.format(i)
-        yield from _list_module(f"{ours}.char_convolutions.{i}", theirs, shape)
-    for k in range(config.num_highway_layers if config.char_embedding_size else 0):
-        highway, theirs, shape = f"{ours}.highways.{k}", names.highway.format(k), (2 * width, width)
-        yield from _list_module(f"{highway}.transform", theirs, shape, PLAIN, (0, width))
-        yield from _list_module(f"{highway}.gate", theirs, shape, NEGATED, (width, 2 * width))
-    if config.use_token_projection:
-        shape = (size, config.word_embedding_size + width)
-        yield from _list_module(f"{ours}.projection", names.projection, shape)
-    for direction in ("forward", "backward"):
-        for layer in range(config.num_hidden_layers):
-            ours, theirs = f"{direction}_lstm.layers.{layer}", names.lstm.format(direction, layer)
-            inputs, state = f"{theirs}.input_linearity", f"{theirs}.state_linearity"
-            shape, projection = (4 * config.cell_size, size), (size, config.cell_size)
-            yield StoredTensor(f"{ours}.input_weight", f"{inputs}.weight", shape, GATES)
-            yield StoredTensor(f"{ours}.state_weight", f"{state}.weight", shape, GATES)
-            yield StoredTensor(f"{ours}.bias", f"{state}.bias", shape[:1], GATES)
-            name = f"{theirs}.state_projection.weight"
-            yield StoredTensor(f"{ours}.projection_weight", name, projection, PLAIN)
-
-
-def _list_module(
-    ours: str,
-    theirs: str,
-    shape: Shape,
-    arrangement: Arrangement = PLAIN,
-    rows: tuple[int, int] | None = None,
-) -> Iterator[StoredTensor]:
-    yield StoredTensor(f"{ours}.weight", f"{theirs}.weight", shape, arrangement, rows)
-    yield StoredTensor(f"{ours}.bias", f"{theirs}.bias", shape[:1], arrangement, rows)
+    def make_rules(self) -> list[Rule]:
+        """Locate the tensors. The LSTMs' only bias is that of the state."""
+        ours, lstm = "token_encoder", r"(forward|backward)_lstm.layers.(\d+)"
+        kind, highway = "(weight|bias)", f"{self.highway}.{{}}"
+        return [
+            Rule(f"{ours}.word_embedding.weight", self.words, TABLE),
+            Rule(f"{ours}.char_embedding.weight", self.characters, self.character_arrangement),
+            Rule(rf"{ours}.char_convolutions.(\d+).{kind}", f"{self.convolution}.{{}}", PLAIN),
+            Rule(rf"{ours}.highways.(\d+).transform.{kind}", highway, PLAIN, 0),
+            Rule(rf"{ours}.highways.(\d+).gate.{kind}", highway, NEGATED, 1),
+            Rule(f"{ours}.projection.{kind}", f"{self.projection}.{{}}", PLAIN),
+            Rule(f"{lstm}.input_weight", f"{self.lstm}.input_linearity.weight", GATES),
+            Rule(f"{lstm}.state_weight", f"{self.lstm}.state_linearity.weight", GATES),
+            Rule(f"{lstm}.bias", f"{self.lstm}.state_linearity.bias", GATES),
+            Rule(f"{lstm}.projection_weight", f"{self.lstm}.state_projection.weight", PLAIN),
+        ]
 
 
 def guess_options(

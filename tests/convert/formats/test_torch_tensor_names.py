@@ -10,11 +10,11 @@ from old_checkpoints import allennlp_weights
 
 from convert import ConversionError
 from convert.formats.allennlp import NAMES
-from convert.formats.torch_weights import (
+from convert.formats.tensor_rearrangement import list_stored_tensors
+from convert.formats.torch_tensor_names import (
     GATES,
     NEGATED,
     guess_options,
-    list_stored_tensors,
     make_config,
 )
 from convert.layout import LazyTensor
@@ -55,7 +55,7 @@ def test_sizes_are_read_off_the_tensors(num_layers: int, num_highways: int) -> N
 def test_the_expected_tensors_are_those_of_the_program() -> None:
     tensors = list_tensors()
     options = guess_options(tensors, NAMES, Path("weights.th"))
-    stored = list_stored_tensors(make_config(options, tensors, NAMES), NAMES)
+    stored = list_stored_tensors(make_config(options, tensors, NAMES), NAMES.make_rules())
     shapes = {item.variable: item.variable_shape for item in stored}
     assert shapes == {name: tensor.shape for name, tensor in tensors.items()}
 

@@ -1,8 +1,8 @@
-"""A folder as bytes."""
+"""A folder packed into bytes is read as the same files."""
 
 from pathlib import Path
 
-from spacy_elmo.folder_bytes import pack_folder, unpack_folder
+from spacy_elmo.saved_component import pack_folder, unpack_folder
 
 
 def test_files_come_back_and_none_outside_their_folder() -> None:

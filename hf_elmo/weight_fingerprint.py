@@ -1,4 +1,4 @@
-"""Results computed from weights, kept until the weights or the settings change."""
+"""Fingerprints of weights, used to invalidate caches, and the cache of one result."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from .configuration_elmo import ElmoConfig
 
 
-class WeightMarks:
+class WeightFingerprint:
     """Identity and version of weights, and the settings they are used with: equal while unchanged.
 
     No value of a weight is read, so a GPU is not synchronised. PyTorch counts writes to a tensor,
-    but not those through `weight.data` or by fused optimisers. Code that writes through `data`
-    calls `ElmoModel.clear_caches` or `torch.autograd.graph.increment_version`. A copy of marks
-    equals nothing.
+    but not writes through `weight.data` or by fused optimisers. Code that writes through `data`
+    calls `ElmoModel.clear_caches` or `torch.autograd.graph.increment_version`.
     """
 
     def __init__(self, config: ElmoConfig, weights: list[Tensor]) -> None:
@@ -28,26 +27,23 @@ class WeightMarks:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, WeightMarks)
+            isinstance(other, WeightFingerprint)
             and self._state == other._state
             and all(a is b for a, b in zip(self._weights, other._weights, strict=True))
         )
 
     __hash__ = None  # type: ignore[assignment]  # its tensors may change
 
-    def __reduce__(self) -> tuple[type[object], tuple[()]]:
-        return object, ()
 
+def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightFingerprint | None:
+    """Take the fingerprint of weights; None if changes would not be seen: then cache nothing.
 
-def mark_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightMarks | None:
-    """Mark weights; None if changes of them cannot be told, so that nothing may be kept.
-
-    That is so for all but plain parameters: inference tensors have no version, and the weights of
+    Only plain parameters have one. Inference tensors have no version, and the weights of
     parametrizations, pruning, `functional_call` and quantized subclasses are computed elsewhere.
     """
     weights = list(weights)
-    is_marked = all(type(w) is nn.Parameter and not w.is_inference() for w in weights)
-    return WeightMarks(config, weights) if is_marked else None
+    is_plain = all(type(w) is nn.Parameter and not w.is_inference() for w in weights)
+    return WeightFingerprint(config, weights) if is_plain else None
 
 
 class KeptResult:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from convert import ConversionError
-from convert.formats.stored_tensors import (
+from convert.formats.tensor_rearrangement import (
     PLAIN,
     TABLE,
     Arrangement,
@@ -23,18 +23,20 @@ def make_tensor(array: np.ndarray = ARRAY) -> LazyTensor:
 
 
 @pytest.mark.parametrize(
-    ("arrangement", "rows", "expected"),
+    ("arrangement", "half", "expected"),
     [
         (PLAIN, None, ARRAY),
         (TABLE, None, np.pad(ARRAY, ((1, 0), (0, 0)))),
         (TRANSPOSED, None, ARRAY.T),
-        (TRANSPOSED, (1, 3), ARRAY[1:3].T),
+        (PLAIN, 1, ARRAY[2:]),
+        (TRANSPOSED, 0, ARRAY[:2].T),
+        (TRANSPOSED, 1, ARRAY[2:].T),
     ],
 )
 def test_tensors_are_arranged_whole_and_by_rows(
-    arrangement: Arrangement, rows: tuple[int, int] | None, expected: np.ndarray
+    arrangement: Arrangement, half: int | None, expected: np.ndarray
 ) -> None:
-    stored = StoredTensor("ours", "theirs", (4, 3), arrangement, rows)
+    stored = StoredTensor("ours", expected.shape, "theirs", arrangement, half)
     tensor = gather_tensors([stored], {"theirs": make_tensor()}, "file")["ours"]
     assert tensor.shape == expected.shape
     for start in range(len(expected)):
@@ -57,7 +59,7 @@ def test_missing_surplus_and_misshapen_tensors_are_named(
     variables: dict[str, LazyTensor], error: str
 ) -> None:
     with pytest.raises(ConversionError, match=error):
-        gather_tensors([StoredTensor("ours", "theirs", (4, 3), PLAIN)], variables, "file")
+        gather_tensors([StoredTensor("ours", (4, 3), "theirs", PLAIN)], variables, "file")
 
 
 def test_numbered_tensors_are_listed_up_to_the_first_gap() -> None:

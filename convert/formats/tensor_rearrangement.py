@@ -1,0 +1,178 @@
+"""Tensors in other programs' files: renamed, transposed, or joined in one variable."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count, takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from convert.layout import ConversionError, FloatArray, LazyTensor
+from hf_elmo import ElmoConfig
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Conversion between a stored variable and a tensor of the common layout.
+
+    Attributes:
+        stored_shape: Computes the shape of the variable's rows from the tensor's shape.
+        to_common: Computes the tensor from the variable's rows.
+        to_stored: Computes the variable's rows from the tensor.
+    """
+
+    stored_shape: Callable[[Shape], Shape]
+    to_common: Callable[[FloatArray], FloatArray]
+    to_stored: Callable[[FloatArray], FloatArray]
+
+
+PLAIN = Arrangement(lambda shape: shape, lambda array: array, lambda array: array)
+TABLE = Arrangement(  # adds row 0, the padding
+    lambda shape: (shape[0] - 1, *shape[1:]),
+    lambda array: np.insert(array, 0, 0, axis=0),
+    lambda array: array[1:],
+)
+
+
+class Rule(NamedTuple):
+    """Location of tensors of the common layout in a program's variables.
+
+    Attributes:
+        name: Regular expression for names in `ElmoModel`'s state dict.
+        variable: Name of the variable; {} is replaced by the groups of `name`.
+        arrangement: Conversion to the common layout.
+        half: Half of the variable's rows that contains the tensor, 0 or 1; None = all rows.
+    """
+
+    name: str
+    variable: str
+    arrangement: Arrangement
+    half: int | None = None
+
+
+class StoredTensor(NamedTuple):
+    """Tensor of the common layout, its shape there, and its location by a rule."""
+
+    name: str
+    shape: Shape
+    variable: str
+    arrangement: Arrangement
+    half: int | None = None
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """First row of the tensor in the variable, and the row after its last."""
+        number, half = self.arrangement.stored_shape(self.shape)[0], self.half or 0
+        return number * half, number * (half + 1)
+
+    @property
+    def variable_shape(self) -> Shape:
+        """Shape of the variable."""
+        number, *others = self.arrangement.stored_shape(self.shape)
+        return (number if self.half is None else 2 * number, *others)
+
+
+def list_stored_tensors(config: ElmoConfig, rules: Iterable[Rule]) -> Iterator[StoredTensor]:
+    """List all tensors of the biLM with their location in a program's variables.
+
+    The list is lazy: malicious options may require 10**9 layers.
+    """
+    for name, shape in _list_shapes(config):
+        for rule in rules:
+            if match := re.fullmatch(rule.name, name):
+                variable = rule.variable.format(*match.groups())
+                yield StoredTensor(name, shape, variable, rule.arrangement, rule.half)
+
+
+def _list_shapes(config: ElmoConfig) -> Iterator[tuple[str, Shape]]:
+    ours, width = "token_encoder", config.num_filters
+    size, cell = config.projection_size, config.cell_size
+    if config.word_embedding_size:
+        shape: Shape = (config.word_vocab_size, config.word_embedding_size)
+        yield f"{ours}.word_embedding.weight", shape
+    if config.char_embedding_size:
+        yield f"{ours}.char_embedding.weight", (config.char_vocab_size, config.char_embedding_size)
+    for i, (length, number) in enumerate(config.char_filters or []):
+        shape = (number, config.char_embedding_size, length)
+        yield from _list_module(f"{ours}.char_convolutions.{i}", shape)
+    for k in range(config.num_highway_layers if config.char_embedding_size else 0):
+        for part in ("transform", "gate"):
+            yield from _list_module(f"{ours}.highways.{k}.{part}", (width, width))
+    if config.use_token_projection:
+        shape = (size, config.word_embedding_size + width)
+        yield from _list_module(f"{ours}.projection", shape)
+    for direction in ("forward", "backward") if config.bidirectional else ("forward",):
+        for layer in range(config.num_hidden_layers):
+            lstm = f"{direction}_lstm.layers.{layer}"
+            yield f"{lstm}.input_weight", (4 * cell, size)
+            yield f"{lstm}.state_weight", (4 * cell, size)
+            yield f"{lstm}.bias", (4 * cell,)
+            if config.use_cell_projection:
+                yield f"{lstm}.projection_weight", (size, cell)
+
+
+def _list_module(name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
+    yield f"{name}.weight", shape
+    yield f"{name}.bias", shape[:1]
+
+
+def gather_tensors(
+    expected: Iterable[StoredTensor], variables: Mapping[str, LazyTensor], source: str
+) -> dict[str, LazyTensor]:
+    """Find the biLM's tensors among a file's variables.
+
+    Args:
+        expected: Expected tensors.
+        variables: Variables of the file by their standard names.
+        source: Name of the file, for messages.
+
+    Raises:
+        ConversionError: If a variable is missing, unexpected, or has another shape.
+    """
+    tensors, taken = {}, set()
+    for stored in expected:
+        variable = variables.get(stored.variable)
+        if variable is None:
+            raise ConversionError(
+                f"{source}: expected a variable {stored.variable} of shape "
+                f"{list(stored.variable_shape)}, found: "
+                f"{', '.join(list(variables)[:10]) or 'none'}. "
+                "Do the options belong to these weights?"
+            )
+        if variable.shape != stored.variable_shape:
+            raise ConversionError(
+                f"{variable.source}: expected shape {list(stored.variable_shape)} by the options, "
+                f"got {list(variable.shape)}. Do the options belong to these weights?"
+            )
+        tensors[stored.name] = _rearrange_rows(stored, variable)
+        taken.add(stored.variable)
+    surplus = [variables[name].source for name in variables if name not in taken]
+    if surplus:
+        raise ConversionError(
+            f"{source}: expected no variables but the {len(taken)} that the options ask for, found "
+            f"{', '.join(surplus[:10])}. Do the options belong to these weights?"
+        )
+    return tensors
+
+
+def _rearrange_rows(stored: StoredTensor, variable: LazyTensor) -> LazyTensor:
+    first, last = stored.rows
+
+    def read_rows(start: int, stop: int) -> FloatArray:
+        if stored.arrangement is PLAIN:
+            return variable.read_rows(first + start, first + stop)
+        if stored.arrangement is TABLE:  # shifted by the padding row
+            rows = variable.read_rows(max(start - 1, 0), stop - 1)
+            return TABLE.to_common(rows) if start == 0 else rows
+        return stored.arrangement.to_common(variable.read_rows(first, last))[start:stop]
+
+    return LazyTensor(variable.source, stored.shape, read_rows)
+
+
+def list_numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
+    """List the tensors whose names differ only by a number, from 0."""
+    found = takewhile(tensors.__contains__, map(pattern.format, count()))
+    return [tensors[name] for name in found]

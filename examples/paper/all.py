@@ -1,0 +1,89 @@
+"""Make all tables and figures of Peters et al. 2018 that fit in some hours; continue next time.
+
+python examples/paper/all.py DATA RESULTS --vectors vectors.bin --hours 8 --page docs/paper.md
+
+Complete answers come first: entailment (Tables 2, 3 and 7), roles, the learning curve of
+entailment (Figure 1), questions, the learning curve of roles, and the other tasks (Table 1). Tables
+4, 5 and 6 need minutes and are made before all others.
+"""
+
+import math
+import re
+import time
+from pathlib import Path
+from typing import Annotated
+
+import figure_1
+import figure_2
+import table_1
+import table_2
+import table_3
+import table_4
+import table_5
+import table_6
+import table_7
+import typer
+from runs import DataFolder, Hours, Model, Options, Results, Run, Settings, Vectors, make
+
+from hf_elmo.bundled import BUNDLED_NAME
+
+PROBES = (table_4, table_5, table_6)
+TABLES = (table_1, table_2, table_3, *PROBES, table_7, figure_1, figure_2)
+
+
+def list_queue() -> list[Run]:
+    """List all runs, each once, in the order in which they are made."""
+    grid = [run for table in (table_2, table_3, table_7) for run in table.RUNS]
+    by_task = {task: [run for run in grid if run.task == task] for task in table_2.PAPER}
+    queue = [*by_task["entailment"], *by_task["srl"], *figure_1.list_task("entailment")]
+    queue += [*by_task["squad"], *figure_1.list_task("srl"), *table_1.RUNS]
+    return list(dict.fromkeys(queue))
+
+
+def update(page: str, results: Path, figures: Path) -> str:
+    """Replace the tables of a page, each between two comments with its name; draw the figures."""
+    for table in TABLES:
+        name, text = table.__name__, table.write(results)
+        if table in (figure_1, figure_2):
+            path = figures / f"paper_{name}.svg"
+            table.plot(results, path)
+            text += f"\n\n![{table.ALT}](figures/{path.name})" if path.exists() else ""
+        block = f"<!-- {name} -->\n{text}\n<!-- end -->"
+        pattern = rf"<!-- {name} -->.*?<!-- end -->"
+        page = re.sub(pattern, lambda _, block=block: block, page, flags=re.DOTALL)
+    return page
+
+
+def main(
+    data: DataFolder,
+    results: Results,
+    vectors: Vectors,
+    model: Model = BUNDLED_NAME,
+    hours: Hours = math.inf,
+    option: Options = None,
+    page: Annotated[Path | None, typer.Option(help="Page whose tables are replaced.")] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="List missing runs only.")] = False,
+) -> None:
+    """Make what is missing, and update the page."""
+    deadline = time.monotonic() + 3600 * hours
+    settings = Settings(data, results, vectors, model, deadline, option or ())
+    queue = list_queue()
+    missing = [run for run in queue if not (run.find_folder(results) / "result.json").exists()]
+    print(f"{len(queue) - len(missing)} of {len(queue)} runs are complete.")
+    if only_list:
+        print("\n".join(str(run.find_folder(results).relative_to(results)) for run in missing))
+        return
+    for probe in PROBES:
+        probe.make(settings)
+    for run in missing:
+        if not make(run, settings):
+            break
+        print(run.find_folder(results).relative_to(results), flush=True)
+    if page is not None:
+        figures = page.parent / "figures"
+        figures.mkdir(exist_ok=True)
+        page.write_text(update(page.read_text("utf-8"), results, figures), "utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,88 @@
+"""Figure 1: scores against the share of the training data, with ELMo and without.
+
+python examples/paper/figure_1.py DATA RESULTS --vectors vectors.bin
+"""
+
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+from matplotlib.figure import Figure
+from runs import (
+    SIDES,
+    TITLES,
+    Run,
+    gather_counts,
+    list_runs,
+    make_runs,
+    read_runs,
+    save_figure,
+    score,
+    serve,
+    show_scores,
+    write_table,
+)
+
+SHARES = (0.001, 0.01, 0.1, 0.3, 1.0)
+TASKS = ("entailment", "srl")
+ALT = "Test scores over the share of the training data, with ELMo and without"
+HEADER = ("task", "input", *(f"{100 * share:g} %" for share in SHARES))
+
+
+def list_task(task: str) -> list[Run]:
+    """List the runs of a task."""
+    return [run for share in SHARES for run in list_runs(task, SIDES, share)]
+
+
+RUNS = [run for task in TASKS for run in list_task(task)]
+
+
+def read_curve(results: Path, task: str, config: str) -> dict[float, list[float]]:
+    """Read the test scores of each share of the training data, one per seed."""
+    runs = {share: read_runs(results, task, config, share) for share in SHARES}
+    return {
+        share: [score(task, seed) for seed in gather_counts(seeds)]
+        for share, seeds in runs.items()
+        if seeds
+    }
+
+
+def plot(results: Path, path: Path) -> None:
+    """Draw the curves, if there are some; bands reach from the lowest to the highest seed."""
+    if not any(read_curve(results, task, config) for task in TASKS for config in SIDES):
+        return
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    for panel, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
+        for config, style in zip(SIDES, ("s--", "o-"), strict=True):
+            curve = read_curve(results, task, config)
+            if not curve:
+                continue
+            shares = [100 * share for share in curve]
+            (line,) = panel.plot(shares, list(map(mean, curve.values())), style)
+            line.set_label({"static": "static vectors", "elmo": "static vectors and ELMo"}[config])
+            bounds = [list(map(bound, curve.values())) for bound in (min, max)]
+            panel.fill_between(shares, *bounds, color=line.get_color(), alpha=0.2)
+        panel.set_xscale("log")
+        panel.set_xticks([100 * share for share in SHARES], [f"{100 * x:g}" for x in SHARES])
+        panel.minorticks_off()
+        panel.set(title=TITLES[task], xlabel="share of the training data (%)")
+        panel.grid(alpha=0.3)
+        if panel.lines:
+            panel.legend(framealpha=0)
+    figure.axes[0].set_ylabel("test score (%)")
+    save_figure(figure, path)
+
+
+def write(results: Path) -> str:
+    """Write the scores of the figure as a table."""
+    rows = []
+    for task in TASKS:
+        for config in SIDES:
+            curve = read_curve(results, task, config)
+            cells = [show_scores(curve[x]) if x in curve else "not run yet" for x in SHARES]
+            rows.append([TITLES[task], config, *cells])
+    return write_table(HEADER, rows)
+
+
+if __name__ == "__main__":
+    serve(partial(make_runs, RUNS), write)

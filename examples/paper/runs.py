@@ -1,0 +1,492 @@
+"""Training runs shared by all tables and figures: make each one once, and compare them.
+
+A run is a folder of the results. Its `result.json` is all that tables and figures need. An
+interrupted run continues from its last epoch.
+"""
+
+import gzip
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Annotated, Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import typer
+from matplotlib.figure import Figure
+from scipy.stats import bootstrap
+
+from hf_elmo.bundled import BUNDLED_NAME
+from hf_elmo.tasks import TASKS, load_task_model
+from hf_elmo.tasks.task import predict
+from hf_elmo.training.time_bound import read_seconds
+
+
+class Data(NamedTuple):
+    """The files of a task, below the folder of data, and its scores in the paper.
+
+    Attributes:
+        train, dev, test: Files.
+        paper: The paper's test scores without and with ELMo, in percent (Table 1).
+        num_folds: Parts of the documents of all three files. Each part is the test set of a model
+            that is trained on the others; 1 = the files as they are.
+        separator: Text between two independent parts of the training file.
+    """
+
+    train: str
+    dev: str
+    test: str
+    paper: tuple[float, float]
+    num_folds: int = 1
+    separator: str = "\n"
+
+
+DATA = {
+    "squad": Data(
+        "squad/squad1.1dev_train.json.gz",
+        "squad/squad1.1dev_dev.json.gz",
+        "squad/squad1.1dev_test.json.gz",
+        (81.1, 85.8),
+    ),
+    "entailment": Data(
+        "snli_sample/train.tsv.gz",
+        "snli_sample/dev.tsv.gz",
+        "snli_sample/test.tsv.gz",
+        (88.0, 88.7),
+    ),
+    "srl": Data(
+        "srl/propbank_ewt/train.jsonl.gz",
+        "srl/propbank_ewt/dev.jsonl.gz",
+        "srl/propbank_ewt/test.jsonl.gz",
+        (81.4, 84.6),
+    ),
+    "coref": Data(
+        "coref/litbank/train.conll.gz",
+        "coref/litbank/dev.conll.gz",
+        "coref/litbank/test.conll.gz",
+        (67.2, 70.4),
+        num_folds=5,
+    ),
+    "ner": Data(
+        "ner/wikigold/train.conll.gz",
+        "ner/wikigold/dev.conll.gz",
+        "ner/wikigold/test.conll.gz",
+        (90.15, 92.22),
+        separator="\n\n",
+    ),
+    "sentiment": Data("sst5/train.txt.gz", "sst5/dev.txt.gz", "sst5/test.txt.gz", (51.4, 54.7)),
+}
+TITLES = {
+    "squad": "questions",
+    "entailment": "entailment",
+    "srl": "roles",
+    "coref": "coreference",
+    "ner": "entities",
+    "sentiment": "sentiment",
+}
+# Options of each configuration. `elmo` reads ELMo at the places of the preset, as in the paper: at
+# the input, for questions and entailment also at the output of the encoder.
+CONFIGS: dict[str, list[str]] = {
+    "static": ["--elmo", "none"],
+    "elmo": [],
+    "top": ["--mix-layers", "top"],
+    "lambda-1": ["--mix-l2", "1"],
+    "input": ["--elmo", "input"],
+    "output": ["--elmo", "output"],
+    "both": ["--elmo", "both"],
+    "elmo-alone": [],
+    "words-alone": ["--mix-layers", "words"],
+}
+WITHOUT_VECTORS = ("elmo-alone", "words-alone")
+SIDES = ("static", "elmo")
+SEEDS = (1, 2, 3)
+# Share of the training data in Tables 2, 3 and 7: a compromise between costs and scores.
+GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.5}
+# One recipe for all configurations of all tasks: train until the dev score stops improving.
+RECIPE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
+LEAST_EPOCH = 0.1  # of the training data: smaller samples are repeated up to this share
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+INK = "#7d8590"  # of figures; legible on white and on black
+DOCUMENT_START = "#begin document"
+
+
+class Run(NamedTuple):
+    """One model to train and test.
+
+    Attributes:
+        task: Name of the task.
+        config: Name in `CONFIGS`.
+        seed: Seed of the model, and of the sample of the training data.
+        share: Share of the training data.
+        fold: Number of the fold, from 0.
+    """
+
+    task: str
+    config: str
+    seed: int = 1
+    share: float = 1.0
+    fold: int = 0
+
+    def find_folder(self, results: Path) -> Path:
+        """Return the folder of the run."""
+        share = "" if self.share == 1 else f"-{self.share:g}"
+        folder = results / f"{self.task}-{self.config}-{self.seed}{share}"
+        return folder / str(self.fold + 1) if DATA[self.task].num_folds > 1 else folder
+
+
+class Settings(NamedTuple):
+    """Settings of all runs.
+
+    Attributes:
+        data: Folder of data.
+        results: Folder of runs.
+        vectors: Static vectors of the biLM's own text.
+        model: The biLM.
+        deadline: End of all work, in seconds of `time.monotonic`.
+        options: Further options of `python -m hf_elmo train`.
+    """
+
+    data: Path
+    results: Path
+    vectors: Path
+    model: str = BUNDLED_NAME
+    deadline: float = math.inf
+    options: Sequence[str] = ()
+
+
+def read_text(path: Path) -> str:
+    """Read a compressed text file."""
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+def write_file(path: Path, text: str) -> str:
+    """Write a file completely or not at all, unless it exists; return its name."""
+    if not path.exists():  # another process may read it now
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(text, "utf-8")
+        part.replace(path)
+    return str(path)
+
+
+def list_files(run: Run, data: Path, results: Path) -> list[str]:
+    """List the files of a run: train, dev, test; write its fold or its sample."""
+    chosen = DATA[run.task]
+    files = [data / name for name in chosen[:3]]
+    if chosen.num_folds > 1:
+        return write_folds(run, files, results)
+    if run.share < 1:
+        name = f"{run.task}-{run.seed}-{run.share:g}"
+        path = results / "samples" / (name + "".join(files[0].suffixes[-2:-1]))
+        files[0] = Path(write_file(path, draw_sample(run, read_text(files[0]))))
+    return [str(name) for name in files]
+
+
+def draw_sample(run: Run, text: str) -> str:
+    """Draw a share of the training data; repeat a small sample so that epochs have some steps."""
+    separator = DATA[run.task].separator
+    data = json.loads(text)["data"] if run.task == "squad" else None
+    parts = [paragraph for article in data for paragraph in article["paragraphs"]] if data else []
+    parts = parts or text.strip().split(separator)
+    random.Random(run.seed).shuffle(parts)  # a larger sample contains the smaller ones
+    parts = parts[: max(1, round(run.share * len(parts)))]
+    parts *= max(1, round(LEAST_EPOCH / run.share))
+    if data:
+        return json.dumps({"data": [{"paragraphs": parts}]})
+    return separator.join(parts) + separator
+
+
+def write_folds(run: Run, files: Sequence[Path], results: Path) -> list[str]:
+    """Divide documents into a fold to test on, half a fold to choose by, and the others."""
+    documents = [
+        DOCUMENT_START + part
+        for path in files
+        for part in read_text(path).split(DOCUMENT_START)[1:]
+    ]
+    num_folds = DATA[run.task].num_folds
+    folds = [documents[number::num_folds] for number in range(num_folds)]
+    test = folds[run.fold]
+    others = [*folds[run.fold + 1 :], *folds[: run.fold]]
+    half = len(others[0]) // 2
+    train = [*others[0][half:], *chain(*others[1:])]
+    folder = results / "samples" / f"{run.task}-fold-{run.fold + 1}"
+    parts = {"train": train, "dev": others[0][:half], "test": test}
+    return [write_file(folder / f"{name}.conll", "".join(part)) for name, part in parts.items()]
+
+
+def make(run: Run, settings: Settings) -> bool:
+    """Train and test one model and write its result; return False at the deadline."""
+    folder = run.find_folder(settings.results)
+    if (folder / "result.json").exists():
+        return True
+    left = settings.deadline - time.monotonic()
+    if left <= 0:
+        return False
+    train, dev, test = list_files(run, settings.data, settings.results)
+    command = [sys.executable, "-m", "hf_elmo", "train", run.task]
+    command += ["--train", train, "--dev", dev, "--output", str(folder), "--seed", str(run.seed)]
+    command += [
+        "--resume",
+        "--model",
+        settings.model,
+        *RECIPE,
+        *CONFIGS[run.config],
+        *settings.options,
+    ]
+    if run.config not in WITHOUT_VECTORS:
+        command += ["--vectors", str(settings.vectors)]
+    folder.mkdir(parents=True, exist_ok=True)
+    # Threads cost more processor time than they save in models of this size.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    limit = None if left == math.inf else left
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        try:
+            subprocess.run(
+                ["nice", "-n", "19", *command],
+                stdout=log,
+                env=environment,
+                timeout=limit,
+                check=True,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+    write_file(folder / "result.json", json.dumps(describe(run.task, folder, Path(test))))
+    for path in folder.iterdir():  # the models of all runs would fill a disk
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "result.json":
+            path.unlink()
+    return True
+
+
+def describe(task: str, folder: Path, test: Path) -> dict[str, Any]:
+    """Test a trained model; describe it by costs, learning curve, mixes and counts by text."""
+    chosen, model, inputs = load_task_model(str(folder))
+    examples = chosen.read(test)
+    found = predict(chosen, model, inputs, examples)
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    last = max((json.loads(path.read_text("utf-8")) for path in states), key=lambda x: x["epoch"])
+    name = f"eval_{chosen.metric}"
+    known: dict[str, Any] = {
+        "minutes": round(read_seconds(folder) / 60, 2),
+        "parameters": sum(w.numel() for w in model.parameters() if w.requires_grad),
+        "curve": [round(entry[name], 4) for entry in last["log_history"] if name in entry],
+        "counts": count_by_text(task, examples, found),
+    }
+    if model.config.num_mixes:
+        known["mixes"] = [
+            [round(x, 4) for x in [*mix.weights.softmax(0).tolist(), mix.gamma.item()]]
+            for mix in model.features.scalar_mixes
+        ]
+    return known
+
+
+def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> list[list[float]]:
+    """Compare predictions with examples, in numbers that add up; shape `(texts, numbers)`.
+
+    A text is a document of coreference, a paragraph with all its questions, a sentence with all
+    its predicates, a premise with all its hypotheses: examples of one text are not independent.
+    """
+    chosen = TASKS[task]
+    sums: dict[Any, Any] = {}
+    for example, one in zip(examples, found, strict=True):
+        text = example.name if task == "coref" else tuple(chosen.texts(example)[0])
+        sums[text] = sums.get(text, 0) + np.array(chosen.count(example, one))
+    return [[round(x, 4) for x in counts.tolist()] for counts in sums.values()]
+
+
+def list_runs(task: str, configs: Iterable[str], share: float = 1.0) -> list[Run]:
+    """List the runs of configurations of a task: all folds of a seed, then the next seed."""
+    folds = range(DATA[task].num_folds)
+    names = list(configs)
+    return [
+        Run(task, name, seed, share, fold) for seed in SEEDS for name in names for fold in folds
+    ]
+
+
+def read_runs(results: Path, task: str, config: str, share: float = 1.0) -> list[list[Any]]:
+    """Read the results of a configuration by seed and fold, up to the first missing seed."""
+    seeds = []
+    for seed in SEEDS:
+        folders = [
+            Run(task, config, seed, share, fold).find_folder(results)
+            for fold in range(DATA[task].num_folds)
+        ]
+        if not all((folder / "result.json").exists() for folder in folders):
+            break
+        seeds.append([json.loads((x / "result.json").read_text("utf-8")) for x in folders])
+    return seeds
+
+
+def gather_counts(seeds: Sequence[Sequence[Any]]) -> np.ndarray:
+    """Gather the counts of all folds; shape `(seeds, texts, numbers)`."""
+    return np.array([[*chain(*(one["counts"] for one in folds))] for folds in seeds])
+
+
+def score(task: str, counts: np.ndarray) -> float:
+    """Score one run in percent by its counts, shape `(texts, numbers)`."""
+    return 100 * TASKS[task].scores.total(counts.sum(axis=0).tolist())[TASKS[task].metric]
+
+
+def reduce_error(before: float, after: float) -> float:
+    """Compute the share of the error that ELMo removes, in percent; scores are in percent."""
+    return 100 * (after - before) / (100 - before)
+
+
+def compare(
+    scorer: Callable[[np.ndarray], float], before: np.ndarray, after: np.ndarray
+) -> tuple[float, float, float]:
+    """Resample texts; return the bounds of the difference of scores and p, two-sided.
+
+    Args:
+        scorer: Scores counts, shape `(texts, numbers)`.
+        before: Counts of one side, shape `(seeds, texts, numbers)`; seeds are averaged.
+        after: Counts of the other side.
+    """
+
+    def difference(drawn: np.ndarray) -> float:
+        means = [mean(scorer(seed[drawn]) for seed in side) for side in (before, after)]
+        return means[1] - means[0]
+
+    got = bootstrap(
+        (np.arange(before.shape[1]),),
+        difference,
+        n_resamples=RESAMPLES,
+        vectorized=False,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=0,
+    )
+    drawn = got.bootstrap_distribution
+    fewer = min((drawn <= 0).sum(), (drawn >= 0).sum())
+    low, high = got.confidence_interval
+    return low, high, min(1.0, 2 * (1 + fewer) / (1 + RESAMPLES))
+
+
+def show_scores(scores: Sequence[float]) -> str:
+    """Write a mean and a standard deviation."""
+    return f"{mean(scores):.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
+
+
+def show_interval(
+    scorer: Callable[[np.ndarray], float], before: np.ndarray, after: np.ndarray
+) -> str:
+    """Write the interval of a difference, over the seeds that both have."""
+    seeds = min(len(before), len(after))
+    low, high, _ = compare(scorer, before[:seeds], after[:seeds])
+    return f"{low:+.1f} to {high:+.1f}"
+
+
+def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table of Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+class Row(NamedTuple):
+    """A row of Tables 2, 3 and 7.
+
+    Attributes:
+        task: Name of the task.
+        title: Name of the configuration in the table.
+        config: Name in `CONFIGS`.
+        paper: The paper's dev score in percent.
+    """
+
+    task: str
+    title: str
+    config: str
+    paper: float
+
+
+def write_ablation(rows: Iterable[Row], results: Path) -> str:
+    """Write Table 2, 3 or 7: scores, and differences to `elmo` on the test set."""
+    cells = []
+    for task, title, config, paper in rows:
+        seeds = read_runs(results, task, config, GRID[task])
+        full = read_runs(results, task, "elmo", GRID[task])
+        dev = test = difference = "not run yet"
+        if seeds:
+            counts = gather_counts(seeds)
+            dev = show_scores([100 * max(one["curve"]) for one in chain(*seeds)])
+            test = show_scores([score(task, seed) for seed in counts])
+        if config == "elmo":
+            difference = ""
+        elif seeds and full:
+            difference = show_interval(partial(score, task), gather_counts(full), counts)
+        numbers = [str(len(seeds)), dev, test, difference, f"{paper:.1f}"]
+        cells.append([TITLES[task], title, *numbers])
+    return write_table(ABLATION_HEADER, cells)
+
+
+ABLATION_HEADER = (
+    *("task", "input", "seeds", "dev", "test", "test: 95 % of the difference to *"),
+    "paper: dev",
+)
+
+
+def list_ablation(rows: Iterable[Row]) -> list[Run]:
+    """List the runs of Table 2, 3 or 7, task by task."""
+    tasks: dict[str, list[str]] = {}
+    for row in rows:
+        tasks.setdefault(row.task, []).append(row.config)
+    return [run for task, names in tasks.items() for run in list_runs(task, names, GRID[task])]
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Save a figure that is legible on white and on black, with the same bytes each time."""
+    mpl.rcParams["svg.hashsalt"] = "paper"
+    for axes in figure.axes:
+        axes.tick_params(colors=INK)
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_color(INK)
+        for text in axes.get_legend().get_texts() if axes.get_legend() else ():
+            text.set_color(INK)
+        for spine in axes.spines.values():
+            spine.set_color(INK)
+    figure.savefig(path, metadata={"Date": None}, transparent=True)
+
+
+DataFolder = Annotated[Path, typer.Argument(help="Folder of data.")]
+Results = Annotated[Path, typer.Argument(help="Folder of all runs.")]
+Vectors = Annotated[Path, typer.Option(help="Static vectors of the biLM's own text.")]
+Model = Annotated[str, typer.Option(help="The biLM: a folder or a name.")]
+Hours = Annotated[float, typer.Option(help="Stop after this time; run again to continue.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", help='Of `python -m hf_elmo train`, such as "--epochs=1".'),
+]
+
+
+def serve(make_all: Callable[[Settings], object], write: Callable[[Path], str]) -> None:
+    """Run the command line of a table or figure: make what is missing, then print it."""
+
+    def main(
+        data: DataFolder,
+        results: Results,
+        vectors: Vectors,
+        model: Model = BUNDLED_NAME,
+        hours: Hours = math.inf,
+        option: Options = None,
+    ) -> None:
+        deadline = time.monotonic() + 3600 * hours
+        make_all(Settings(data, results, vectors, model, deadline, option or ()))
+        print(write(results))
+
+    typer.run(main)
+
+
+def make_runs(runs: Iterable[Run], settings: Settings) -> bool:
+    """Make runs until the deadline; return whether all are complete."""
+    return all(make(run, settings) for run in runs)

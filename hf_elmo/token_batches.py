@@ -1,0 +1,297 @@
+"""Sentences as batches of rows: input checks, padding, and the word of each row."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from transformers import BatchEncoding, TensorType
+from transformers.tokenization_python import PythonBackend
+from transformers.utils.generic import PaddingStrategy
+
+from .character_ids import Array, Span, describe, split_text
+
+SPECIAL_MASK = "special_tokens_mask"
+NO_PAIRS = (
+    "A biLM reads one text at a time, so this is no model for pairs (cross-encoders, zero-shot "
+    "classification): `python -m hf_elmo train entailment` trains one over it."
+)
+# Arguments that `__call__` of the base class may pass on, with a meaning here or not.
+CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
+
+
+@dataclass(frozen=True, slots=True)
+class ElmoEncoding:
+    """Where the rows of one sentence come from: what `BatchEncoding.word_ids()` and its kin ask.
+
+    Every word is one row, so a row is both the "token" and the "word" of `transformers`.
+
+    Attributes:
+        words: The words that have a row.
+        spans: Start and end of each in the text; None if the words were given, each its own text.
+        first_word: Number of words that truncation cut off before the first.
+        num_before: Padding rows before the words.
+        num_after: Padding rows after the words.
+        n_sequences: Always 1, there are no pairs.
+    """
+
+    words: Sequence[str]
+    spans: Sequence[Span] | None
+    first_word: int = 0
+    num_before: int = 0
+    num_after: int = 0
+    n_sequences: int = 1
+
+    def _pad(self, values: Iterable[Any], padding: Any) -> list[Any]:
+        return [padding] * self.num_before + list(values) + [padding] * self.num_after
+
+    @property
+    def tokens(self) -> list[str | None]:
+        """The word of each row, None for padding."""
+        return self._pad(self.words, None)
+
+    @property
+    def offsets(self) -> list[Span]:
+        """The span of each row, (0, 0) for padding."""
+        spans = [(0, len(word)) for word in self.words] if self.spans is None else self.spans
+        return self._pad(spans, (0, 0))
+
+    @property
+    def word_ids(self) -> list[int | None]:
+        """The position in the sentence of each row's word, None for padding."""
+        return self._pad(range(self.first_word, self.first_word + len(self.words)), None)
+
+    @property
+    def sequence_ids(self) -> list[int | None]:
+        """0 for each word, None for padding."""
+        return self._pad([0] * len(self.words), None)
+
+    def pad(self, width: int, is_left: bool) -> Self:
+        """Place the words in that many rows, at their right or their left end."""
+        surplus = width - len(self.words)
+        before, after = (surplus, 0) if is_left else (0, surplus)
+        return replace(self, num_before=before, num_after=after)
+
+    def truncate(self, max_length: int, is_left: bool) -> Self:
+        """Keep that many words, those at the end if `is_left`."""
+        surplus = len(self.words) - max_length
+        if surplus <= 0:
+            return self
+        kept = slice(surplus, None) if is_left else slice(max_length)
+        spans = None if self.spans is None else self.spans[kept]
+        return replace(self, words=self.words[kept], spans=spans, first_word=kept.start or 0)
+
+    def token_to_sequence(self, row: int) -> int | None:
+        """Return 0 for the row of a word."""
+        return self.sequence_ids[row]
+
+    def token_to_word(self, row: int) -> int | None:
+        """Return the position in the sentence of a row's word."""
+        return self.word_ids[row]
+
+    def token_to_chars(self, row: int) -> Span | None:
+        """Return the span of a row's word."""
+        return None if self.word_ids[row] is None else self.offsets[row]
+
+    def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
+        """Return the row of a word, as a span of one row."""
+        row = word - self.first_word + self.num_before
+        return (row, row + 1) if word in self.word_ids else None
+
+    def word_to_chars(self, word: int, sequence: int = 0) -> Span:
+        """Return the span of a word."""
+        return self.offsets[self.word_ids.index(word)]
+
+    def char_to_token(self, character: int, sequence: int = 0) -> int | None:
+        """Return the row of the word to which a character of the text belongs."""
+        for row, (start, end) in enumerate(self.offsets):
+            if start <= character < end:
+                return row
+        return None
+
+    def char_to_word(self, character: int, sequence: int = 0) -> int | None:
+        """Return the position in the sentence of the word to which a character belongs."""
+        row = self.char_to_token(character)
+        return None if row is None else self.word_ids[row]
+
+
+def find_width(
+    lengths: Sequence[int],
+    strategy: PaddingStrategy,
+    max_length: int | None,
+    multiple: int | None,
+    *,
+    is_tensor: bool,
+) -> int | None:
+    """Find to how many words sentences are padded; None = each keeps its length."""
+    if max_length is not None and max_length < 0:
+        raise ValueError(f"Expected max_length of at least 0 words, got {max_length}.")
+    if multiple is not None and multiple < 1:
+        raise ValueError(f"Expected pad_to_multiple_of of at least 1 word, got {multiple}.")
+    longest = max(lengths, default=0)
+    if strategy == PaddingStrategy.DO_NOT_PAD:
+        if is_tensor and longest != min(lengths, default=0):
+            raise ValueError(
+                f"Expected sentences of one length for a tensor, got {min(lengths)} to {longest} "
+                "words. Pass padding=True."
+            )
+        return longest if is_tensor else None
+    width = longest if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
+    if multiple is not None:
+        width = -(-width // multiple) * multiple
+    if longest > width:
+        raise ValueError(
+            f"Expected sentences of at most max_length {width} words, got one of {longest}. Pass "
+            "truncation=True to cut it."
+        )
+    return width
+
+
+def check_options(text_pair: object, options: Mapping[str, Any]) -> None:
+    """Refuse pairs and options that have no meaning here."""
+    if text_pair is not None:
+        raise ValueError(f"Expected one text, got a pair. {NO_PAIRS}")
+    unexpected = sorted(options.keys() - CALL_ARGUMENTS)
+    if unexpected:
+        raise TypeError(f"Expected arguments of a tokenizer, got {unexpected}.")
+    for name in ("stride", "return_overflowing_tokens", "return_token_type_ids"):
+        if options.get(name):
+            raise ValueError(f"Expected no {name}, a biLM has no use for it; got {options[name]}.")
+
+
+def read_sentences(
+    text: Any, is_split_into_words: bool, word_pattern: str
+) -> tuple[bool, list[ElmoEncoding]]:
+    """Check the input; return whether it is a batch, and its sentences."""
+    if not is_split_into_words:
+        is_batch = not isinstance(text, str)
+        texts = text if is_batch else [text]
+        _check_texts(texts)
+        return is_batch, [ElmoEncoding(*split_text(text, word_pattern)) for text in texts]
+    _check_list(text, "words or of such lists, as is_split_into_words is set")
+    is_batch = len(text) > 0 and not isinstance(text[0], str)
+    sentences = text if is_batch else [text]
+    for number, words in enumerate(sentences):
+        _check_words(words, number)
+    return is_batch, [ElmoEncoding(list(words), None) for words in sentences]
+
+
+def _check_list(value: object, content: str) -> None:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
+        raise TypeError(f"Expected a list of {content}; got {describe(value)}.")
+
+
+def _check_texts(texts: Any) -> None:
+    _check_list(texts, "texts, or one text")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            advice = "For lists of words, pass is_split_into_words=True."
+            raise TypeError(
+                f"Expected every text to be a str, got {describe(text)} as text {number}. "
+                f"{NO_PAIRS if _is_pair(text) else advice}"
+            )
+
+
+def _is_pair(value: object) -> bool:
+    """Whether these are two texts; words have no spaces within."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(text, str) for text in value)
+        and any(" " in text.strip() for text in value)
+    )
+
+
+def _check_words(words: Any, number: int) -> None:
+    _check_list(words, f"words as sentence {number}")
+    if all(issubclass(kind, str) for kind in set(map(type, words))):  # faster than word by word
+        return
+    place = next(place for place, word in enumerate(words) if not isinstance(word, str))
+    raise TypeError(
+        f"Expected every word to be a str, got {describe(words[place])} as word {place} of "
+        f"sentence {number}."
+    )
+
+
+def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any], bool]:
+    """Check encoded sentences to pad; return their features by sentence, and "is a batch".
+
+    The feature `main` has `num_axes` axes in one sentence.
+    """
+    is_list = not isinstance(encoded, Mapping)
+    first = encoded[0] if is_list and len(encoded) > 0 else encoded
+    if not isinstance(first, Mapping) or main not in first:
+        raise ValueError(
+            f"Expected encoded sentences with {main} to pad, got "
+            f"{list(first) if isinstance(first, Mapping) else type(first).__name__}."
+        )
+    if is_list:
+        return {name: [item[name] for item in encoded] for name in first}, True
+    if count_axes(first[main]) > num_axes:
+        return dict(first), True
+    return {name: [value] for name, value in first.items()}, False
+
+
+def lay_out(
+    flat: Array, lengths: Sequence[int], width: int | None, is_left: bool
+) -> Array | list[Array]:
+    """Arrange the words of all sentences, shape `(words,)`, by sentence.
+
+    Returns:
+        Shape `(batch, width)` with 0 as padding, or without a width an array for each sentence.
+    """
+    if width is None:
+        return np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else []
+    cells, counts = np.arange(width), np.array(lengths, np.int64)[:, None]
+    is_word = cells >= width - counts if is_left else cells < counts
+    rows = np.zeros(is_word.shape, np.int64)
+    rows[is_word] = flat
+    return rows
+
+
+def join_rows(name: str, sentences: Sequence[Any], lengths: Sequence[int], num_cells: int) -> Array:
+    """Join the values of sentences under a row that stands for padding."""
+    tail = (num_cells,) if name == "input_ids" else ()
+    arrays = [np.full((1, *tail), int(name == SPECIAL_MASK), np.int64)]
+    for sentence, length in zip(sentences, lengths, strict=True):
+        array = np.asarray(sentence, np.int64)
+        if length > 0 and array.shape != (length, *tail):
+            raise ValueError(
+                f"Expected {name} of shape {(length, *tail)} for a sentence of {length} words, "
+                f"got {array.shape}."
+            )
+        arrays.append(array.reshape(length, *tail))
+    return np.concatenate(arrays)
+
+
+def take(tables: Mapping[str, Array], rows: Array | list[Array]) -> dict[str, Any]:
+    """Take the rows of each table."""
+    if isinstance(rows, np.ndarray):
+        return {name: table[rows] for name, table in tables.items()}
+    return {name: [table[row] for row in rows] for name, table in tables.items()}
+
+
+def count_axes(ids: Any) -> int:
+    """Count the axes of an array, or of lists in lists, down their first that is not empty."""
+    if not isinstance(ids, list | tuple):
+        return int(getattr(ids, "ndim", 0))
+    first = next((item for item in ids if not isinstance(item, list | tuple) or item), ())
+    return 1 + (count_axes(first) if len(ids) else 0)
+
+
+def make_batch(
+    data: dict[str, Any],
+    return_tensors: str | TensorType | None,
+    encodings: list[ElmoEncoding] | None = None,
+) -> BatchEncoding:
+    """Return what tokenizers return."""
+    # PyTorch takes over the memory of the arrays; the base class would copy them cell by cell.
+    if return_tensors is not None and TensorType(return_tensors) == TensorType.PYTORCH:
+        data = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in data.items()
+        }
+    # The base class asks the encodings of the Rust tokenizers just what an ElmoEncoding can tell.
+    return BatchEncoding(data, cast(Any, encodings), return_tensors)

@@ -1,0 +1,185 @@
+"""Check and time the biLM's LSTMs on a GPU, beside cuDNN's LSTM without clips.
+
+python tests/benchmarks/gpu.py gpu.json
+
+What is in the file of results is not measured again: an interrupted run continues.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.benchmark import Timer
+
+from hf_elmo import ElmoConfig
+from hf_elmo.lstm import ElmoLstmStack, run_stacks
+from hf_elmo.lstm_forward import choose_activation
+
+PRECISIONS = ("float32", "TF32", "bfloat16")
+ENGINES = ("ours", "ours without Triton", "cuDNN without clips")
+BATCH_SIZES = [1, 8, 32, 64, 128, 256, 512]
+STEPS = 25  # words of a sentence
+
+Results = dict[str, Any]
+
+
+class Contender:
+    """Two directions of LSTMs in one precision, on a device."""
+
+    def __init__(self, engine: str, precision: str, config: ElmoConfig, device: str) -> None:
+        torch.manual_seed(0)
+        self.engine, self.config = engine, config
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.stacks = [ElmoLstmStack(config).to(device, dtype).eval() for _ in range(2)]
+        self.cudnn = nn.LSTM(
+            config.projection_size,
+            config.cell_size,
+            config.num_hidden_layers,
+            bidirectional=True,
+            proj_size=config.projection_size,
+        ).to(device, dtype)
+        self.device, self.dtype = device, dtype
+
+    def make_input(self, batch_size: int) -> Tensor:
+        """Draw packed word vectors of sentences of equal length."""
+        generator = torch.Generator().manual_seed(batch_size)
+        shape = STEPS * batch_size, self.config.projection_size
+        return torch.randn(shape, generator=generator).to(self.device, self.dtype)
+
+    def run(self, packed: Tensor) -> list[Tensor]:
+        """Run both directions; return the outputs of the last layer."""
+        batch_size = len(packed) // STEPS
+        sizes = [batch_size] * STEPS
+        if self.engine.startswith("cuDNN"):
+            return [self.cudnn(PackedSequence(packed, torch.tensor(sizes)))[0].data]
+        config = self.config
+        h = packed.new_zeros(config.num_hidden_layers, batch_size, config.projection_size)
+        c = packed.new_zeros(config.num_hidden_layers, batch_size, config.cell_size)
+        outputs = run_stacks(self.stacks, [packed] * 2, sizes, [(h, c)] * 2, [False, True])
+        return [layers[-1] for layers, _ in outputs]
+
+    def infer(self, packed: Tensor) -> None:
+        """Run without gradients."""
+        with torch.inference_mode():
+            self.run(packed)
+
+    def train(self, packed: Tensor) -> None:
+        """Run forth and back."""
+        torch.stack(
+            [output.float().square().mean() for output in self.run(packed)]
+        ).sum().backward()
+
+
+@contextmanager
+def use(engine: str, precision: str) -> Iterator[None]:
+    """Allow TF32, or take Triton away, for a while."""
+    matmul, name = torch.backends.cuda.matmul, "hf_elmo.lstm_triton"
+    before = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    kept = {name: sys.modules[name]} if name in sys.modules else {}
+    matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "TF32"
+    if engine == "ours without Triton":
+        sys.modules[name] = None  # type: ignore[assignment]  # an import of it fails
+    choose_activation.cache_clear()
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        sys.modules.pop(name, None)
+        sys.modules.update(kept)
+        choose_activation.cache_clear()
+
+
+def measure_error(contender: Contender, batch_size: int) -> float:
+    """Measure the greatest difference to float64 on the CPU, in share of the greatest value."""
+    exact = Contender("ours", "float32", contender.config, "cpu")
+    exact.stacks = [stack.double() for stack in exact.stacks]
+    packed = contender.make_input(batch_size)
+    with torch.inference_mode():
+        actual = torch.stack(contender.run(packed)).cpu().double()
+        expected = torch.stack(exact.run(packed.cpu().double()))
+    return float((actual - expected).abs().max() / expected.abs().max())
+
+
+def measure_speed(run: Callable[[Tensor], None], packed: Tensor, seconds: float) -> float:
+    """Measure words a second; the timer waits for the GPU."""
+    timer = Timer("run(packed)", globals={"run": run, "packed": packed}, num_threads=2)
+    return len(packed) / timer.blocked_autorange(min_run_time=seconds).median
+
+
+def find_missing(done: Results, batch_sizes: list[int]) -> Iterator[tuple[str, str, str, int]]:
+    """List what has not been measured: quantity, engine, precision, batch size."""
+    quantities = ("error", "inference", "training")
+    for key in product(quantities, ENGINES, PRECISIONS, batch_sizes):
+        quantity, engine, *_ = key
+        if not (quantity == "error" and engine.startswith("cuDNN")) and name(*key) not in done:
+            yield key
+
+
+def name(quantity: str, engine: str, precision: str, batch_size: int) -> str:
+    """Name a measurement in the file of results."""
+    return f"{quantity}, {engine}, {precision}, {batch_size}"
+
+
+def print_tables(done: Results, batch_sizes: list[int]) -> None:
+    """Print a table of each quantity in Markdown."""
+    for quantity in ("error", "inference", "training"):
+        typer.echo(f"\n| {quantity} | {' | '.join(map(str, batch_sizes))} |")
+        typer.echo("|---" * (len(batch_sizes) + 1) + "|")
+        for engine, precision in product(ENGINES, PRECISIONS):
+            values = [done.get(name(quantity, engine, precision, size)) for size in batch_sizes]
+            form = "{:.1e}" if quantity == "error" else "{:,.0f}"
+            cells = ["" if value is None else form.format(value) for value in values]
+            if any(cells):
+                typer.echo(f"| {engine}, {precision} | {' | '.join(cells)} |")
+
+
+def main(
+    results: Annotated[Path, typer.Argument(help="File of results, in JSON.")],
+    device: Annotated[str, typer.Option(help="cpu tries the program.")] = "cuda",
+    batch_size: Annotated[list[int], typer.Option(help="Sentences of 25 words.")] = BATCH_SIZES,
+    projection_size: Annotated[int, typer.Option(help="Width of a direction.")] = 512,
+    cell_size: Annotated[int, typer.Option(help="Width of the cells.")] = 4096,
+    seconds: Annotated[float, typer.Option(help="Time for each speed.")] = 1.0,
+) -> None:
+    """Measure what is missing in the file of results, and print it as tables.
+
+    `error`: greatest difference to float64 on the CPU, in share of the greatest value. `inference`
+    and `training` (forward and backward): words a second of two layers in both directions.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        typer.echo("No GPU is available to PyTorch. --device cpu tries the program.")
+        return
+    done: Results = json.loads(results.read_text("utf-8")) if results.exists() else {}
+    done["device"] = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    done["torch"] = torch.__version__
+    config = ElmoConfig(projection_size=projection_size, cell_size=cell_size, dropout=0.0)
+    for key in find_missing(done, batch_size):
+        quantity, engine, precision, size = key
+        with use(engine, precision):
+            contender = Contender(engine, precision, config, device)
+            packed = contender.make_input(size)
+            run = contender.infer if quantity == "inference" else contender.train
+            if quantity == "error":
+                done[name(*key)] = measure_error(contender, size)
+            else:
+                done[name(*key)] = measure_speed(run, packed, seconds)
+        part = results.with_name(f"{results.name}.part")
+        part.write_text(json.dumps(done, indent=1), "utf-8")
+        part.replace(results)
+        typer.echo(f"{name(*key)}: {done[name(*key)]:.3g}")
+    typer.echo(
+        f"\n{done['device']}, PyTorch {done['torch']}, LSTMs {projection_size} / {cell_size}"
+    )
+    print_tables(done, batch_size)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,309 @@
+"""examples/paper: runs are made once and compared; tables and figures show what there is."""
+
+import gzip
+import importlib
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from hf_elmo.tasks.data.readers import LabelledSentence
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPER = ROOT / "examples" / "paper"
+OLD_RESULTS = ROOT / "examples" / "tasks" / "results"
+PARTS = ("train", "dev", "test")
+TABLES = [f"table_{number}" for number in range(1, 8)] + ["figure_1", "figure_2"]
+WORDS = [("The", "DT"), ("old", "JJ"), ("play", "NN"), ("will", "MD"), ("play", "VB"), (".", ".")]
+WORDS += [(".", "."), (".", ".")]
+
+
+@pytest.fixture
+def paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Import the scripts of the folder, as they import each other."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(PAPER))
+    yield importlib.import_module
+    for path in PAPER.glob("*.py"):
+        if path.stem not in before:
+            sys.modules.pop(path.stem, None)
+
+
+@pytest.fixture
+def runs(paper: Any) -> ModuleType:
+    return paper("runs")
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    path = tmp_path / "vectors.txt"
+    path.write_text("play 1 2\nold 3 4\nnew 3 5\n")
+    return path
+
+
+def write_data(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def make_counts(*sides: Sequence[bool]) -> np.ndarray:
+    """Make the counts of an accuracy, one seed a side, a text an example."""
+    return np.array([[[(100 * right, 100) for right in side]] for side in sides])
+
+
+def compare(runs: ModuleType, counts: np.ndarray) -> tuple[float, float, float]:
+    low, high, p = runs.compare(lambda x: runs.score("sentiment", x), *counts)
+    return low / 100, high / 100, p
+
+
+def test_the_bootstrap_finds_the_interval_of_paired_differences(runs: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    static, elmo = rng.random(400) < 0.6, rng.random(400) < 0.7
+    low, high, p = compare(runs, make_counts(static, elmo))
+    differences = elmo.astype(int) - static
+    error = np.std(differences) / 20
+    expected = norm.interval(0.95, np.mean(differences), error)
+    assert (low, high) == pytest.approx(expected, abs=0.01)
+    assert p == pytest.approx(2 * norm.sf(np.mean(differences) / error), abs=0.02)
+
+
+def test_the_bootstrap_averages_the_seeds(runs: ModuleType) -> None:
+    static, elmo = [False] * 20 + [True] * 30, [True] * 45 + [False] * 5
+    once = make_counts(static, elmo)
+    both = np.concatenate([once, make_counts(static, static)], axis=1)
+    low, high, _ = compare(runs, once)
+    assert compare(runs, both)[:2] == pytest.approx((low / 2, high / 2))
+
+
+def test_p_is_a_probability_that_the_resamples_can_tell(runs: ModuleType) -> None:
+    wrong, right = [False] * 20, [True] * 20
+    assert compare(runs, make_counts(right, right))[2] == 1
+    assert compare(runs, make_counts(wrong, right))[2] == 2 / 1001
+
+
+def test_examples_of_one_text_are_counted_together(runs: ModuleType) -> None:
+    examples = [LabelledSentence([word], "a") for word in ("x", "y", "x", "z")]
+    counts = runs.count_by_text("sentiment", examples, ["a", "a", "b", "b"])
+    assert counts == [[1, 2], [1, 1], [0, 1]]
+
+
+def test_the_relative_reduction_is_of_the_error(runs: ModuleType) -> None:
+    assert runs.reduce_error(80, 85) == pytest.approx(25)
+
+
+def test_each_document_is_the_test_of_one_fold_and_unseen_in_its_training(
+    runs: ModuleType, tmp_path: Path
+) -> None:
+    for part, name in enumerate(runs.DATA["coref"][:3]):
+        text = "".join(
+            f"#begin document (d{part}{row})\nd\t0\t0\tIt\t-\n\n#end document\n" for row in range(8)
+        )
+        write_data(tmp_path / name, text)
+    tested = []
+    for fold in range(5):
+        run = runs.Run("coref", "elmo", fold=fold)
+        parts = [
+            {document.name for document in runs.TASKS["coref"].read(Path(name))}
+            for name in runs.list_files(run, tmp_path, tmp_path / "results")
+        ]
+        assert len(set.union(*parts)) == sum(map(len, parts)) == 24
+        assert min(map(len, parts)) >= 2
+        tested += sorted(parts[2])
+    assert len(tested) == len(set(tested)) == 24
+
+
+def test_a_sample_is_a_part_of_a_larger_one_and_small_ones_are_repeated(runs: ModuleType) -> None:
+    text = "".join(f"line {number}\n" for number in range(1000))
+    small, large = (
+        runs.draw_sample(runs.Run("entailment", "elmo", 1, share), text).splitlines()
+        for share in (0.01, 0.3)
+    )
+    assert (len(small), len(set(small))) == (100, 10)
+    assert (len(large), len(set(large))) == (300, 300)
+    assert set(small) < set(large)
+
+
+def test_a_sample_of_questions_is_of_paragraphs(runs: ModuleType) -> None:
+    articles = [{"paragraphs": [{"context": f"{a}{b}"} for b in range(5)]} for a in range(4)]
+    run = runs.Run("squad", "elmo", 1, 0.5)
+    sample = json.loads(runs.draw_sample(run, json.dumps({"data": articles})))
+    contexts = [x["context"] for article in sample["data"] for x in article["paragraphs"]]
+    assert len(contexts) == len(set(contexts)) == 10
+
+
+def test_no_run_starts_after_the_deadline(runs: ModuleType, tmp_path: Path) -> None:
+    settings = runs.Settings(tmp_path, tmp_path, tmp_path, deadline=time.monotonic())
+    assert not runs.make(runs.Run("ner", "elmo"), settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_queue_has_each_run_of_all_tables_once_and_entailment_first(paper: Any) -> None:
+    queue = paper("all").list_queue()
+    tables = [paper(name) for name in TABLES if name not in ("table_4", "table_5", "table_6")]
+    assert set(queue) == {run for table in tables for run in table.RUNS}
+    assert len(set(queue)) == len(queue)
+    assert {run.task for run in queue[:24]} == {"entailment"}
+    assert {(run.config, run.share) for run in queue[:24]} == {
+        (row.config, 1.0)
+        for name in ("table_2", "table_3", "table_7")
+        for row in paper(name).ROWS
+        if row.task == "entailment"
+    }
+
+
+ENTAILMENT = "neutral\tThe old cat .\tIt sat .\nentailment\tA cat .\tNo bank !\n"
+
+
+def train_all(runs: ModuleType, table: ModuleType, settings: Any, task: str) -> list[Any]:
+    """Make the runs of a task with the first seed."""
+    chosen = [run for run in table.RUNS if run.task == task and run.seed == 1]
+    assert runs.make_runs(chosen, settings)
+    return chosen
+
+
+@pytest.mark.slow
+def test_small_versions_of_tables_of_entailment_are_made_once(
+    paper: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
+) -> None:
+    for name in runs.DATA["entailment"][:3]:
+        write_data(tmp_path / name, ENTAILMENT)
+    options = ["--epochs", "2", "--cache-bytes", "100000"]
+    results = tmp_path / "results"
+    settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options)
+    for _ in range(2):
+        for name in ("table_2", "table_3", "table_7"):
+            train_all(runs, paper(name), settings, "entailment")
+        times = {path: path.stat().st_mtime_ns for path in results.glob("*/*")}
+    assert {path.name for path in times} == {"result.json"}  # models are not kept
+    assert len(times) == 8
+    for name in ("table_2", "table_3", "table_7"):
+        rows = [x for x in paper(name).write(results).splitlines() if x.startswith("| entail")]
+        assert all("not run yet" not in row for row in rows)
+        assert sum("*" in row for row in rows) == 1
+    assert "not run yet" in paper("table_2").write(results)  # the other tasks
+    known = json.loads((results / "entailment-elmo-1" / "result.json").read_text())
+    assert np.shape(known["counts"]) == (2, 2)  # premises; right and all
+    assert np.shape(known["mixes"]) == (2, 4)  # input and output; three layers and gamma
+    assert len(known["curve"]) == 2
+
+
+@pytest.mark.slow
+def test_small_versions_of_table_1_and_of_the_figures_are_made(
+    paper: Any,
+    runs: ModuleType,
+    tmp_path: Path,
+    tiny_folder: Path,
+    vectors: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    args = {"frames": [{"v": 2, "args": [["ARG1", 0, 1]]}]}
+    lines = [json.dumps({"tokens": ["A", f"cat{x}", "sat"]} | args) + "\n" for x in range(20)]
+    for part, name in zip(PARTS, runs.DATA["srl"], strict=False):
+        others = [line.replace("ARG1", "ARG2") for line in lines[:10]] if part == "test" else []
+        write_data(tmp_path / name, "".join([*lines, *others]))
+    options = ["--epochs", "1", "--cache-bytes", "100000"]
+    results = tmp_path / "results"
+    settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options)
+    monkeypatch.setattr(paper("figure_1"), "SHARES", (0.1, 1.0))
+    made = [run for run in paper("figure_1").list_task("srl") if run.seed == 1]
+    assert runs.make_runs(made, settings)
+    row = next(x for x in paper("table_1").write(results).splitlines() if x.startswith("| roles"))
+    assert "| roles | f1 | 1 |" in row
+    assert "81.4 | 84.6 | 17.2 %" in row  # the paper's
+    assert "not run yet" in paper("table_1").write(results)
+    monkeypatch.setattr(paper("figure_2"), "GRID", {})
+    assert "| roles | input | 0." in paper("figure_2").write(results)
+    for name in ("figure_1", "figure_2"):
+        paths = [tmp_path / f"{number}.svg" for number in range(2)]
+        for path in paths:
+            paper(name).plot(results, path)
+        assert len({path.read_text() for path in paths}) == 1
+
+
+def write_senses(folder: Path) -> None:
+    """Write a few sentences in the formats of SemCor, of the test sets and of the "play" probe."""
+    tokens, parts = map(list, zip(*WORDS, strict=True))
+    uses = [[2, 3, "play", "NOUN", ["play%1"]], [4, 5, "play", "VERB", ["play%2"]]]
+    sentence = {"tokens": tokens, "pos": parts, "inst": uses}
+    text = "".join(
+        json.dumps(sentence | {"id": f"s{x}", "tokens": [str(x), *tokens[1:]]}) + "\n"
+        for x in range(20)
+    )
+    write_data(folder / "semcor_all-words.jsonl.gz", text)
+    for name in ("semeval2007", "senseval2", "senseval3", "semeval2013", "semeval2015"):
+        rows = [
+            sentence | {"id": f"{name}{x}", "inst": [*uses, [1, 2, "old", "ADJ", ["old%3"]]]}
+            for x in range(2)
+        ]
+        write_data(folder / "eval" / f"{name}.jsonl.gz", "\n".join(map(json.dumps, rows)))
+    inventory = "lemma\tpos\trank\tkey\nplay\tNOUN\t1\tplay%0\nold\tADJ\t1\told%3\n"
+    write_data(folder / "sense_inventory.tsv.gz", inventory)
+    probe = "sense_key\tpos\ttarget_index\tsentence\tgloss\n"
+    probe += "".join(f"play%{x % 2}\tN\t2\tThe {x} play ends\t\n" for x in range(6))
+    write_data(folder / "play_probe.tsv.gz", probe)
+
+
+@pytest.mark.slow
+def test_small_versions_of_tables_of_layers_are_made(
+    paper: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
+) -> None:
+    write_senses(tmp_path / "wsd")
+    rows = (f"{n}\t{word}\t_\t{tag}" for n, (word, tag) in enumerate(WORDS, start=1))
+    tagged = "# text\n" + "\n".join(rows) + "\n\n"
+    for part in PARTS:
+        write_data(tmp_path / "ewt" / f"en-{part}.conllu.gz", 3 * tagged)
+    settings = runs.Settings(tmp_path, tmp_path / "results", vectors, str(tiny_folder))
+    for name in ("table_4", "table_5", "table_6"):
+        paper(name).make(settings)
+    table_4, table_5, table_6 = (
+        paper(name).write(tmp_path / "results") for name in ("table_4", "table_5", "table_6")
+    )
+    assert "| static | play | old, new |" in table_4 or "| static | play | new, old |" in table_4
+    assert "| top layer | " in table_4
+    assert re.search(r"part of speech \| most frequent \| 50\.0 \|", table_4)
+    assert re.search(r"\| first sense of WordNet \| 33\.3 \|", table_5)  # "old" alone
+    assert re.search(r"\| most frequent, no fallback \| 66\.7 \|", table_5)
+    assert re.search(r"\| most frequent in SemCor \| 100\.0 \|", table_5)
+    assert table_6.count("\n") == 7  # three layers of both
+    assert re.search(r"\| layer 1 \| 100\.0 \| 100\.0 \|", table_6)
+
+
+def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
+    assert all(f"<!-- {name} -->" in page for name in TABLES)
+    assert paper("all").update(page, PAPER / "results", tmp_path) == page
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (ROOT / "docs" / "figures" / path.name).read_bytes()
+
+
+def test_the_older_table_is_what_its_runs_give(paper: Any, runs: ModuleType) -> None:
+    page = (OLD_RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    for task in runs.DATA:
+        cells = paper("table_1").write_row(task, paper("table_1").read_sides(OLD_RESULTS, task))
+        _, metric, seeds, static, elmo, interval, p, error, *published, _, _ = cells[:13]
+        row = [task, metric, seeds, static, elmo, error, interval, p, *published]
+        assert f"| {' | '.join(row)} |" in page
+
+
+def test_questions_are_compared_with_the_best_that_there_is_without_elmo(
+    paper: Any, runs: ModuleType
+) -> None:
+    pages = [OLD_RESULTS.parent / "README.md", ROOT / "README.md", ROOT / "docs" / "results.md"]
+    old, readme, results = (path.read_text(encoding="utf-8") for path in pages)
+    (best,) = re.findall(r"\| 16 \| (\S+) \| not run", old)
+    sides = paper("table_1").read_sides(OLD_RESULTS, "squad")
+    equal, elmo = (
+        np.mean([runs.score("squad", seed) for seed in runs.gather_counts(side)]) for side in sides
+    )
+    assert equal < float(best) < elmo
+    assert re.search(rf"\| question answering .* \| {best} \| {elmo:.1f} \|", readme)
+    gain = runs.reduce_error(float(best), elmo)
+    assert f"| {best}, with 16 epochs | {elmo:.1f} ± 0.5, with 9 | {gain:.1f} % |" in results
