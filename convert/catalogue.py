@@ -112,14 +112,7 @@ def suggest_published(name: str) -> str:
 
 
 def make_table(language: str | None = None) -> str:
-    """Format the catalogue as a text table.
-
-    Args:
-        language: Language code, or the start of a language name; None = all.
-
-    Raises:
-        ConversionError: If there is no model for this language.
-    """
+    """Format the catalogue as a text table, for a language code or the start of a name."""
     models = [
         model
         for model in read_catalogue().values()
@@ -133,18 +126,17 @@ def make_table(language: str | None = None) -> str:
             f"Expected a language of published models, {', '.join(codes)}; got {language}."
         )
     rows = [("NAME", "LANGUAGE", "FORMAT", "SIZE", "LICENCE", "NOTE")]
-    for model in models:
-        size = "?" if model.bytes is None else f"{model.bytes / 1e6:,.0f} MB"
-        rows.append(
-            (
-                model.name,
-                f"{model.language or '-':3} {model.language_name}",
-                model.format or "-",
-                size,
-                model.licence,
-                model.note,
-            )
+    rows += [
+        (
+            model.name,
+            f"{model.language or '-':3} {model.language_name}",
+            model.format or "-",
+            "?" if model.bytes is None else f"{model.bytes / 1e6:,.0f} MB",
+            model.licence,
+            model.note,
         )
+        for model in models
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])

@@ -5,16 +5,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from convert.download import Download
 from convert.fetch import Fetched, fetch_sources
 from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
+from convert.formats.tensor_rearrangement import list_shapes
 from convert.layout import (
     NUMBER_SIZES,
     Checkpoint,
@@ -30,7 +32,7 @@ from convert.publish import check_name, push_folder
 from convert.source import find_checkpoint
 from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
 from convert.verification import verify_model
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
+from hf_elmo import ElmoConfig
 
 # In order: the first format that recognises a source opens it.
 FORMATS = tuple(
@@ -69,15 +71,27 @@ class Conversion:
     url: str | None = None
 
 
+class Companions(TypedDict, total=False):
+    """Source files of a bilm-tf model besides the checkpoint: paths or addresses.
+
+    Attributes:
+        options: Options file; None = search next to the source.
+        vocabulary: File with one word per line; None = search next to the source if needed.
+        softmax: Released softmax (HDF5) or its published name; None = no softmax.
+        token_embeddings: File of `dump_token_embeddings`, instead of the characters; None = no.
+    """
+
+    options: Path | str | None
+    vocabulary: Path | str | None
+    softmax: Path | str | None
+    token_embeddings: Path | str | None
+
+
 def convert_checkpoint(
     source: Path | str,
     target: Path | str,
     *,
     to: str = "huggingface",
-    options: Path | str | None = None,
-    vocabulary: Path | str | None = None,
-    softmax: Path | str | None = None,
-    token_embeddings: Path | str | None = None,
     dtype: str = "float32",
     weights_license: str | None = None,
     verify: Path | str | None = None,
@@ -86,6 +100,7 @@ def convert_checkpoint(
     dry_run: bool = False,
     push: str | None = None,
     progress: bool = False,
+    **companions: Unpack[Companions],
 ) -> Conversion:
     """Convert a biLM from one format to another.
 
@@ -96,10 +111,6 @@ def convert_checkpoint(
         source: File, folder or archive, web address, name of a published model, or Hub name.
         target: File or folder to write.
         to: Name of the target's format, one of `FORMATS`.
-        options: Options file of a bilm-tf model; None = search next to the source.
-        vocabulary: File with one word per line; None = search next to the source if needed.
-        softmax: Released softmax of a bilm-tf model (HDF5); None = no softmax.
-        token_embeddings: File of bilm-tf's `dump_token_embeddings`, instead of the characters.
         dtype: Data type in the target: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
         verify: Activations of the original program, see `verify_model`; None = do not verify.
@@ -108,6 +119,7 @@ def convert_checkpoint(
         dry_run: Check everything except the values of the tensors, and write nothing.
         push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
         progress: Show a progress bar.
+        **companions: Other source files, see `Companions`.
 
     Returns:
         A description of the conversion.
@@ -117,16 +129,19 @@ def convert_checkpoint(
             support it, if the target exists, if the verification fails, or if the Hub refuses it.
         OSError: If a file cannot be read or written.
     """
-    named = {"checkpoint": source, "options": options, "vocabulary": vocabulary}
-    named |= {"softmax": softmax, "token_embeddings": token_embeddings}
-    names = {name: str(value) for name, value in named.items() if value is not None}
+    others = {name: str(path) for name, path in companions.items() if path is not None}
+    names = {"checkpoint": str(source), **others}
     target, writer = Path(target), find_writer(to)
     if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
         raise ConversionError("Expected --to huggingface with --verify or --push.")
     if push is not None:
         check_name(push)
+    if sentences is not None and verify is None:
+        raise ConversionError("Expected --verify together with --sentences.")
+    for path in (verify, sentences):  # read only at the end
+        if path is not None and not Path(path).is_file():
+            raise ConversionError(f"{path}: expected a file, found none.")
     _check_request(Path(source), target, dtype)
-    _check_verification(verify, sentences)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
         check_target(target, force=force)
         fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
@@ -156,15 +171,6 @@ def _check_request(source: Path, target: Path, dtype: str) -> None:
         raise ConversionError(
             f"{target}: expected a target that is not the source and does not contain it."
         )
-
-
-def _check_verification(verify: str | Path | None, sentences: str | Path | None) -> None:
-    """Check files that are only read at the end."""
-    if sentences is not None and verify is None:
-        raise ConversionError("Expected --verify together with --sentences.")
-    for path in (verify, sentences):
-        if path is not None and not Path(path).is_file():
-            raise ConversionError(f"{path}: expected a file, found none.")
 
 
 def _describe(
@@ -207,11 +213,7 @@ def find_reader(path: Path) -> Format | None:
 
 
 def find_writer(name: str) -> Writer:
-    """Find a writable format by its name.
-
-    Raises:
-        ConversionError: If no writable format has this name.
-    """
+    """Find the writer of a format by its name."""
     writers = {known.name: known.writer for known in FORMATS if known.writer is not None}
     if name not in writers:
         raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
@@ -256,27 +258,20 @@ def _check_companions(reader: Format, sources: Sources) -> None:
 
 
 def _check_shapes(checkpoint: Checkpoint, source: str) -> None:
-    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    expected = _expected_shapes(checkpoint, source)
-    for name in sorted(shapes.keys() | expected.keys()):
-        if shapes.get(name) != expected.get(name):
+    found = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    config, expected = checkpoint.config, list_shapes(checkpoint.config)
+    if any(name.startswith("softmax.") for name in found):
+        sizes = (config.vocab_size, config.projection_size)
+        expected = chain(expected, [("softmax.weight", sizes), ("softmax.bias", sizes[:1])])
+    for name, shape in expected:
+        if found.get(name) != shape:
             raise ConversionError(
-                f"{source}: expected a tensor {name} of shape {expected.get(name, 'none')}, found "
-                f"{shapes.get(name, 'none')}."
+                f"{source}: expected a tensor {name} of shape {shape}, found "
+                f"{found.get(name, 'none')}."
             )
-
-
-def _expected_shapes(checkpoint: Checkpoint, source: str) -> dict[str, tuple[int, ...]]:
-    has_softmax = any(name.startswith("softmax.") for name in checkpoint.tensors)
-    try:
-        with torch.device("meta"):
-            model = (ElmoForPreTraining if has_softmax else ElmoModel)(checkpoint.config)
-    except (RuntimeError, TypeError) as error:  # the sizes exceed the limits of a tensor
-        raise ConversionError(f"{source}: the model is too large to allocate: {error}.") from error
-    return {
-        name.removeprefix("elmo."): tuple(tensor.shape)
-        for name, tensor in model.state_dict().items()
-    }
+        del found[name]
+    if found:
+        raise ConversionError(f"{source}: expected no tensors {', '.join(found)}.")
 
 
 def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:

@@ -58,7 +58,6 @@ def fetch_sources(
 
     Raises:
         ConversionError: If a name is unknown, or a download fails.
-        OSError: If a file cannot be written.
     """
     source, softmax = names["checkpoint"], names.get("softmax", "")
     downloads: dict[Path, Download] = {}

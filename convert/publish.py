@@ -10,11 +10,7 @@ from convert.layout import ConversionError
 
 
 def check_name(name: str) -> None:
-    """Check the name of a repository before the conversion starts.
-
-    Raises:
-        ConversionError: If the Hub does not accept the name.
-    """
+    """Check the name of a repository before the conversion starts."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -24,17 +20,9 @@ def check_name(name: str) -> None:
 
 
 def push_folder(folder: Path, name: str) -> str:
-    """Upload a model with the token of `hf auth login` or HF_TOKEN.
+    """Upload a model with the token of `hf auth login` or HF_TOKEN; return the commit's address.
 
-    Args:
-        folder: Folder of the model.
-        name: Name of the repository; it is created if it does not exist.
-
-    Returns:
-        The address of the commit.
-
-    Raises:
-        ConversionError: If the Hub refuses the upload.
+    The repository is created if it does not exist.
     """
     api = HfApi()
     try:

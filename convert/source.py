@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from convert.layout import ConversionError, Format
 from convert.unpack import is_archive, unpack
@@ -17,45 +17,34 @@ MAX_NESTING = 2  # of archives inside archives
 FindReader = Callable[[Path], Format | None]
 
 
-@dataclass(frozen=True)
-class Found:
-    """A checkpoint that was found.
-
-    Attributes:
-        path: Its path, after unpacking.
-        reader: Its format.
-        archives: Archives that contained it, outermost first.
-    """
+class Found(NamedTuple):
+    """A checkpoint, its format, and the archives that contained it, outermost first."""
 
     path: Path
     reader: Format
     archives: tuple[Path, ...]
 
 
-def find_checkpoint(source: Path, find_reader: FindReader, folder: Path) -> Found:
-    """Find the checkpoint in a source; unpack archives.
+def find_checkpoint(
+    path: Path, find_reader: FindReader, folder: Path, archives: tuple[Path, ...] = ()
+) -> Found:
+    """Find the only checkpoint in a file, folder or archive; unpack archives.
 
     Args:
-        source: File, folder, archive or compressed file.
+        path: File, folder, archive or compressed file.
         find_reader: Returns the format of a path, or None.
         folder: Folder for unpacked archives.
+        archives: Archives that have been unpacked already.
 
     Raises:
         ConversionError: If there is no checkpoint, or more than one.
         OSError: If a file cannot be read or written.
     """
-    return Found(*_search(source, find_reader, folder))
-
-
-def _search(
-    path: Path, find_reader: FindReader, folder: Path, archives: tuple[Path, ...] = ()
-) -> tuple[Path, Format, tuple[Path, ...]]:
-    """Find the only checkpoint in a path; unpack archives."""
     reader = find_reader(path)
     if reader is not None:
-        return path, reader, archives
+        return Found(path, reader, archives)
     if path.is_dir():
-        return _search(_find_one(path, find_reader), find_reader, folder, archives)
+        return find_checkpoint(_find_one(path, find_reader), find_reader, folder, archives)
     if not is_archive(path):
         raise ConversionError(f"{path}: unknown file format. See --list-formats.")
     if len(archives) == MAX_NESTING:
@@ -69,7 +58,7 @@ def _search(
     unpack(path, unpacked)
     if not archives:
         _link_neighbours(path, unpacked)
-    return _search(unpacked, find_reader, folder, (*archives, path))
+    return find_checkpoint(unpacked, find_reader, folder, (*archives, path))
 
 
 def _find_one(folder: Path, find_reader: FindReader) -> Path:

@@ -21,11 +21,7 @@ NEW, OLD = "new", "old"  # in the work folder
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Check that a target can be written without replacing another file of the user.
-
-    Raises:
-        ConversionError: If the check fails.
-    """
+    """Check that a target can be written without replacing another file of the user."""
     if not os.path.lexists(target):
         return
     if not force:
@@ -37,11 +33,7 @@ def check_target(target: Path, *, force: bool) -> None:
 
 
 def check_space(target: Path, num_bytes: int) -> None:
-    """Check that the disk has enough space for a target.
-
-    Raises:
-        ConversionError: If there is not enough space.
-    """
+    """Check that the disk has enough space for a target."""
     free = shutil.disk_usage(target.parent).free
     if num_bytes > free:
         raise ConversionError(
@@ -74,11 +66,7 @@ def make_work_folder(target: Path) -> Iterator[Path]:
 
 
 def move_into_place(new: Path, target: Path, *, force: bool) -> None:
-    """Move the target and its companion files from the work folder into place.
-
-    Raises:
-        ConversionError: If a file of the user is in the way.
-    """
+    """Move the target and its companion files from the work folder into place."""
     paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
     moves = [(path, target.with_name(path.name)) for path in paths]
     moves = [(path, place) for path, place in moves if not _is_copy(path, place)]

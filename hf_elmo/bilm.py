@@ -24,8 +24,8 @@ NO_EXPORT = (
 class ElmoBilm:
     """Interface of a biLM, whether PyTorch or ONNX Runtime computes it.
 
-    A subclass provides `config`, `device`, `_encode` and `run_lstms`. This class checks the inputs,
-    adds the boundary tokens, packs the sentences, joins the directions and mixes the layers.
+    A subclass provides `config`, `device`, `encode_words` and `run_lstms`. This class checks the
+    inputs, adds the boundary tokens, packs the sentences, joins the directions and mixes layers.
     """
 
     config: Any  # an ElmoConfig
@@ -39,10 +39,6 @@ class ElmoBilm:
     def base_model(self) -> Any:
         """The biLM itself, as of a `PreTrainedModel`."""
         return self
-
-    def _encode(self, *batches: WordIds) -> list[Tensor]:
-        """Encode each batch of words, shape `(words, projection_size)`."""
-        raise NotImplementedError
 
     def run_lstms(
         self,
@@ -68,7 +64,6 @@ class ElmoBilm:
         """
         raise NotImplementedError
 
-    @torch.compiler.disable
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         """Encode words independently of each other, equal words once.
 
@@ -79,11 +74,11 @@ class ElmoBilm:
         Returns:
             Word vectors, shape `(words, projection_size)`.
         """
-        return self._encode((input_ids, word_input_ids))[0]
+        raise NotImplementedError
 
     def encode_boundaries(self) -> Tensor:
         """Encode `<S>` and `</S>`, shape `(2, projection_size)`."""
-        return self._encode(spell_boundaries(self.config))[0]
+        return self.encode_words(*spell_boundaries(self.config))
 
     def run_bilm(
         self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None
@@ -164,7 +159,7 @@ class ElmoBilm:
         batch = len(mask)
         ids = input_ids if input_ids is None else input_ids[mask]
         word_ids = word_input_ids if word_input_ids is None else word_input_ids[mask]
-        words, boundaries = self._encode((ids, word_ids), spell_boundaries(config))
+        words, boundaries = self.encode_words(ids, word_ids), self.encode_boundaries()
         # The LSTMs read hidden_states[0] itself, so that its gradient can be asked for.
         words = words.repeat(1, 2 if config.bidirectional else 1)  # (words, hidden_size)
         first = lay_out(words, mask.shape, *mask.nonzero(as_tuple=True))

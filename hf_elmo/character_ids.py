@@ -36,13 +36,13 @@ def describe(value: object) -> str:
 
 
 class Spelling:
-    """How a word is spelled in ids: `[word start, characters, word end, padding characters]`.
+    """Spell words in ids: `[word start, characters, word end, padding characters]`.
 
     Args:
-        vocab: What the character ids from 1 on stand for; None = the bytes of UTF-8.
-        unknown: The entry that stands for what the vocabulary does not list.
+        vocab: Entries with the character ids from 1 on; None = the bytes of UTF-8.
+        unknown: Entry for characters that are not in the vocabulary.
         num_cells: Cells of a word, its start and end marks included.
-        marks: Ids of a word's first cell, of that after its last character, and of all after that.
+        marks: Ids of the first cell, of the cell after the last character, and of padding.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Spelling:
         if vocab is not None:
             ids = index(vocab)
             points = [ord(entry) for entry in ids if len(entry) == 1]
-            # Of each code point; the last cell is for all that come after.
+            # By code point; the last cell is for all larger ones.
             self._ids = np.full(max(points, default=0) + 2, ids[unknown], np.int64)
             self._ids[points] = [ids[chr(point)] for point in points]
 
@@ -85,13 +85,13 @@ class Spelling:
         return table
 
     def spell_boundary(self, char_id: int) -> Array:
-        """Spell a sentence's boundary, which has an id of its own, shape `(characters,)`."""
+        """Spell a sentence boundary, which has an id of its own, shape `(characters,)`."""
         word_start_id, word_end_id, padding_id = self.marks
         row = [word_start_id, char_id, word_end_id]
         return np.array(row + [padding_id] * (self.num_cells - len(row)), np.int64)
 
     def read(self, row: Array) -> str:
-        """Read a word off its row, as far as it was not cut."""
+        """Turn a row of ids back into its word, as far as it was not cut."""
         ids = row[~np.isin(row, self.marks)].tolist()
         if self.vocab is None:
             codes = [char_id - PADDING_OFFSET for char_id in ids if 0 < char_id <= NUM_BYTES]
@@ -258,7 +258,7 @@ def split_text(text: str, word_pattern: str = WORD_PATTERN) -> tuple[list[str], 
 
 
 def check_pattern(word_pattern: str) -> None:
-    """Refuse what is no regular expression."""
+    """Refuse a pattern that is not a regular expression."""
     try:
         regex.compile(word_pattern)
     except regex.error as error:

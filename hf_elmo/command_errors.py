@@ -11,20 +11,20 @@ import typer
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-ADD_RESUME = "Add --resume to go on from the last checkpoint in the output folder, if it has one."
-AFTER_INTERRUPT = {  # how to go on, by command
-    "embed": "Run the same command again to go on: what is complete is in OUTPUT.partial.",
+ADD_RESUME = "Add --resume to continue from the last checkpoint in the output folder, if any."
+AFTER_INTERRUPT = {  # how to continue, by command
+    "embed": "Run the same command again to continue: complete parts are in OUTPUT.partial.",
     "pretrain": ADD_RESUME,
     "train": ADD_RESUME,
 }
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command end with a message where the user can set it right."""
+    """End a command with a message for errors that the user can correct."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        if sys.stderr is None:  # closed (`2>&-`), which bars of progress do not expect
+        if sys.stderr is None:  # closed (`2>&-`), which progress bars do not expect
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (till the process ends)
         try:
             command(*args, **kwargs)
@@ -33,8 +33,8 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
                 typer.echo(f"\nInterrupted. {AFTER_INTERRUPT[command.__name__]}", err=True)
             raise
         except BrokenPipeError:
-            raise  # of `... | head`, of which typer makes a quiet end
-        except StrictDataclassError as error:  # a configuration; its cause is what a user can read
+            raise  # of `... | head`; typer ends without a message
+        except StrictDataclassError as error:  # a configuration; the cause is readable
             _fail(str(error.__cause__ or error))
         except (OSError, ValueError, ImportError, SafetensorError) as error:
             _fail(str(error))

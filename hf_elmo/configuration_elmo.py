@@ -52,7 +52,7 @@ def refuse_damage(name: object) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        # A misshapen tensor's says all; under a meta device transformers refuses to load.
+        # The message for a misshapen tensor is clear; transformers does not load on a meta device.
         if isinstance(error, ValueError) or torch.get_default_device().type == "meta":
             raise
         cause = str(error).partition("\n")[0]
@@ -77,8 +77,8 @@ class ElmoConfig(PreTrainedConfig):
         num_highway_layers: Highway layers after the convolutions.
         use_token_projection: Whether `[word vector; filters]` is projected to `projection_size`.
             Without it, their widths must sum to `projection_size`.
-        sentence_start_char_id: Character id that stands for `<S>`, between the word marks.
-        sentence_end_char_id: Character id that stands for `</S>`, between the word marks.
+        sentence_start_char_id: Character id of `<S>`, between the word marks.
+        sentence_end_char_id: Character id of `</S>`, between the word marks.
         word_start_char_id: First cell of each word.
         word_end_char_id: Cell after the last character of each word.
         char_padding_id: Cells after `word_end_char_id`; a trained character like any other.
@@ -175,10 +175,10 @@ class ElmoConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Self:
-        """Make a configuration from what `config.json` holds.
+        """Make a configuration from the content of `config.json`.
 
         Raises:
-            ValueError: If it is of another model.
+            ValueError: If it belongs to another model.
         """
         found = config_dict.get("model_type", cls.model_type)
         if found != cls.model_type:
@@ -206,10 +206,10 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def custom_pipelines(self) -> dict[str, dict[str, Any]]:
-        """Name the pipeline of a token classifier, for which the stock one is none.
+        """Name the pipeline of a token classifier, which the stock pipeline cannot run.
 
-        `transformers.pipeline` reads it, and uses no other without `trust_remote_code=True` or a
-        `pipeline_class`. The code lies beside this file: in the model's folder if that has code.
+        `transformers.pipeline` reads this. It uses the pipeline only with `trust_remote_code=True`
+        or a `pipeline_class`. Its code is beside this file, or in a model's folder with code.
         """
         if "ElmoForTokenClassification" not in (self.architectures or []):
             return {}

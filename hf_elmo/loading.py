@@ -1,4 +1,4 @@
-"""What all ELMo models share: initial values, strict loading, saving."""
+"""Base class of all ELMo models: initial values, strict loading, saving."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class MisshapenError(RuntimeError, ValueError):
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
-    """What all ELMo models share: configuration, initial values, strict loading."""
+    """Base class of all ELMo models: configuration, initial values, strict loading."""
 
     config: ElmoConfig
     base_model_prefix = "elmo"
@@ -72,10 +72,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
             set_values()
 
     def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
-        """Pass over no module: of custom code, transformers skips those without own parameters.
+        """Skip no module: transformers skips modules of custom code without own parameters.
 
-        That rule spares loaded tensors that `_init_weights` would overwrite; ours goes through
-        `transformers.initialization`, which spares them by itself.
+        Its rule protects loaded tensors; here `transformers.initialization` protects them.
         """
         super()._initialize_weights(module)
 
@@ -86,12 +85,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
 
         Raises:
-            ValueError: If a file is damaged, weights are no finite floating-point numbers, or the
+            ValueError: If a file is damaged, weights are not finite floating-point numbers, or the
                 tokenizer does not fit. If a tensor of the biLM is missing or surplus, unless the
-                caller asks for the report (`output_loading_info=True`) and so is told. Tensors of
-                heads may be there or not, with transformers' usual warning.
+                caller asks for the report (`output_loading_info=True`). Missing or surplus tensors
+                of heads give transformers' usual warning.
             RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
-                for heads only. (So does transformers, but without naming it.)
+                for heads only.
             OSError: If there is no such model.
         """
         if pretrained_model_name_or_path is not None:
@@ -215,7 +214,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> Any:
-        """Return the table that the first ids index, of which the size cannot be changed.
+        """Return the table that the first ids index. Its size cannot be changed.
 
         Raises:
             ValueError: If another size is asked for.
@@ -233,7 +232,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def activation_checkpointing_enable(  # type: ignore[override]  # the rest is passed through
         self, activation_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        """Compute activations anew in the backward pass, as the base class does.
+        """Recompute activations in the backward pass, as the base class does.
 
         Raises:
             ValueError: If `use_reentrant` is true: the gradient through `state` would be dropped.
@@ -253,7 +252,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         gradient_checkpointing_enable = activation_checkpointing_enable  # type: ignore[assignment]  # as above
 
     def post_init(self) -> None:
-        """Draw the initial values, and freeze the biLM if that is wanted."""
+        """Draw the initial values, and freeze the biLM if so configured."""
         super().post_init()  # type: ignore[no-untyped-call]  # transformers' own
         self._freeze_bilm()
 
@@ -332,7 +331,7 @@ def check_tokenizer(name: str | PathLike[str], config: ElmoConfig, **hub: Any) -
 
 
 def check_weights(weights: Mapping[str, Tensor]) -> None:
-    """Raise a `ValueError` that names the first weight of no finite floating-point numbers."""
+    """Raise a `ValueError` that names the first weight that is not finite floating-point."""
     for name, weight in weights.items():
         if str(weight.dtype) not in FLOATING:
             raise ValueError(f"Expected floating-point weights, got {weight.dtype} in {name}.")
@@ -371,7 +370,7 @@ def _is_of_bilm(key: str) -> bool:
 
 
 def _check_keys(report: dict[str, Any], name: str) -> None:
-    """Refuse a checkpoint that has not the very tensors of the biLM."""
+    """Refuse a checkpoint with missing or surplus tensors of the biLM."""
     for problem, keys in (
         ("misses", report["missing_keys"]),
         ("has surplus", report["unexpected_keys"]),
@@ -385,7 +384,7 @@ def _check_keys(report: dict[str, Any], name: str) -> None:
 
 
 def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: bool) -> None:
-    """Refuse a checkpoint of which a tensor has another shape than its configuration asks for."""
+    """Refuse a checkpoint with a tensor whose shape differs from its configuration."""
     wrong = [
         f"{key} {tuple(got)} for {tuple(want)}"
         for key, got, want in sorted(report["mismatched_keys"])
@@ -399,7 +398,7 @@ def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: boo
 
 
 def set_usual_mode(path: Path) -> None:
-    """Give a file the mode of a new one, by umask; safetensors makes files for the owner alone."""
+    """Give a file the mode of a new one (umask); safetensors lets only the owner read it."""
     probe = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
     try:
         probe.touch()

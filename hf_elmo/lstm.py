@@ -6,7 +6,7 @@ rows are sorted by length, so that the rows alive at a step are always the first
     inputs = [step 0 of rows 0, 1, 2; step 1 of rows 0, 1; step 2 of row 0], batch_sizes = [3, 2, 1]
 
 Most of the time goes into `h @ W_h^T`, step by step, with a few rows. Four things make it fast:
-weights laid out once for such products (`lstm_products`); the products of the inputs, which need
+weights packed once for such products (`lstm_products`); the products of the inputs, which need
 not wait for a step, for many steps at once; elementwise work in place; and a thread for each
 direction where steps are long (`lstm_threads`).
 """
@@ -38,8 +38,8 @@ def lstm_step(
     """Compute one time step from the sums of its gates: the reference of all that follows.
 
     `c = sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(j)`, `h = (sigmoid(o) * tanh(c)) @ W^T`,
-    both clipped (Sak et al. 2014; TensorFlow's `LSTMCell`). The clipped values are the ones that go
-    on to the next step; an output that is not projected is not clipped.
+    both clipped (Sak et al. 2014; TensorFlow's `LSTMCell`). The next step reads the clipped
+    values; an output that is not projected is not clipped.
 
     Args:
         gates: `x @ W_x^T + h @ W_h^T + bias`, gates in the order i, f, o, j, shape
@@ -72,8 +72,8 @@ class ElmoLstm(GradientCheckpointingLayer):
         c_t = clip_cell(sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j))
         h_t = clip_projection(W_p (sigmoid(o) * tanh(c_t)))
 
-    Without `W_p`, `h_t = sigmoid(o) * tanh(c_t)`. The clipped values go on to the next step, which
-    is why `nn.LSTM(proj_size=...)` cannot compute this. `lstm_step` is the same in code.
+    Without `W_p`, `h_t = sigmoid(o) * tanh(c_t)`. The next step reads the clipped values, which
+    `nn.LSTM(proj_size=...)` cannot compute. `lstm_step` is the same in code.
 
     Sources: Sak et al. 2014 (projection; here without peepholes), TensorFlow's `LSTMCell` (forget
     bias, clips; its order of gates is i, j, f, o), Peters et al. 2018 (the biLM).
@@ -264,7 +264,7 @@ def _run_together(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[Any]:
-    """Run stacks or layers by one function if they are plain; else call each."""
+    """Run stacks or layers by one function if that gives the same; else call each."""
     if all(map(can_run_together, modules)):
         return run(modules, inputs, batch_sizes, states, reverses)
     return [

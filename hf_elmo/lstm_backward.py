@@ -1,4 +1,4 @@
-"""Gradient of an LSTM layer, computed from what the forward pass has saved."""
+"""Gradient of an LSTM layer, computed from the values that the forward pass saved."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from .lstm_threads import run_directions
 
 
 def states_before(states: Sequence[Tensor], initial: Tensor, run: LayerRun) -> list[Tensor]:
-    """Collect the states that the time steps started from, given those that they ended with."""
+    """Collect the initial states of the time steps, given their final states."""
     before = []
     for t, alive in enumerate(run.batch_sizes):
         earlier = t + 1 if run.reverse else t - 1
@@ -71,23 +71,11 @@ def run_layer_backward(
     saved: SavedSteps,
     grads: Sequence[Tensor],
 ) -> tuple[Tensor | None, ...]:
-    """Compute the gradients of `run_layer`.
+    """Compute the gradients of inputs, h, c and the four weights of `run_layer`.
 
-    Only those of the gates' sums are computed step by step; those of the weights are one product
-    over all time steps each.
-
-    Args:
-        run: As for `run_layer`.
-        inputs: As for `run_layer`.
-        h: As for `run_layer`.
-        c: As for `run_layer`.
-        weights: As `ElmoLstm` holds them.
-        outputs: What the run returned.
-        saved: What the run saved.
-        grads: Gradients of outputs, h and c.
-
-    Returns:
-        Gradients of inputs, h, c and the four weights.
+    The gradients of the gates' sums are computed step by step, and the gradient of each weight as
+    one product over all time steps. `weights` are not packed; `outputs` and `saved` are results of
+    the run, `grads` the gradients of outputs, h and c.
     """
     config, sizes, wide = run.config, run.batch_sizes, run.wide_dtype
     state_weight = pack_weight(weights.state_weight.to(run.dtype).t())
@@ -134,11 +122,7 @@ def run_layer_backward(
 
 
 class _RunWithGradients(torch.autograd.Function):
-    """`run_layer` for each direction, with gradients.
-
-    Tensors go in and out flat, direction by direction: inputs, h, c and the four weights in;
-    outputs, h and c out.
-    """
+    """`run_with_gradients`, with the tensors and results of all directions in one sequence."""
 
     @staticmethod
     def forward(ctx: Any, runs: list[LayerRun], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -190,12 +174,7 @@ class _RunWithGradients(torch.autograd.Function):
 def run_with_gradients(runs: list[LayerRun], *tensors: Tensor | None) -> list[list[Tensor]]:
     """Run the layer of each direction, with gradients.
 
-    Args:
-        runs: How.
-        tensors: Inputs, h, c and the four weights of each direction.
-
-    Returns:
-        Outputs, h and c of each direction, as `run_layer` returns them.
+    The tensors are inputs, h, c and the four weights of each direction, the results outputs, h, c.
     """
     outputs = _RunWithGradients.apply(runs, *tensors)  # type: ignore[no-untyped-call]  # torch's own
     return split_evenly(outputs, len(runs))

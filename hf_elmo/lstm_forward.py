@@ -19,7 +19,7 @@ REDUCED_SPEED = 3  # of products in bfloat16, about, relative to float32
 
 
 class LayerRun(NamedTuple):
-    """How one direction of a layer is run over one packing."""
+    """Settings of one direction of a layer, run over one packing."""
 
     config: ElmoConfig
     batch_sizes: list[int]
@@ -85,7 +85,7 @@ def pack_weights(weights: LayerWeights, config: ElmoConfig, dtype: torch.dtype) 
 
 
 class SavedSteps(NamedTuple):
-    """What a run saves for its gradient: a tensor for each time step, in the order of time."""
+    """Values saved for the gradient: a tensor for each time step, in the order of time."""
 
     gates: list[Tensor]  # i, f, o, j after their activations, (alive, 4 * cell_size)
     cells: list[Tensor]  # clipped, (alive, cell_size)

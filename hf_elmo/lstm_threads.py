@@ -19,14 +19,13 @@ START_LOCK = threading.Lock()  # held while threads start: PyTorch's thread coun
 def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor:
     """Start the threads that run the directions, with `threads // number` of PyTorch's own each.
 
-    They are kept for the next call, and made anew after a fork (a new `process`), which leaves
-    threads behind. All other threads keep the count that they have, and new ones begin with the
-    count that they began with before.
+    They are kept for the next call, and made again after a fork (a new `process`), which does not
+    copy threads. Other threads keep their count, and new ones start with the same count as before.
     """
     together = threading.Barrier(number)
 
     def set_up() -> None:
-        torch.get_num_threads()  # or the first operation would set it anew
+        torch.get_num_threads()  # or the first operation would set it again
         together.wait()  # so that each thread comes here once
         torch.set_num_threads(max(1, threads // number))  # also what new threads begin with
 

@@ -1,9 +1,7 @@
 """The elementwise work of a time step on a GPU, as one Triton kernel.
 
-Without it, a step is some fifteen kernels, each of which takes longer to launch than to run. Its
-results are tested in Triton's interpreter; its speed has not been measured yet, nor has the loop
-been captured in a CUDA graph, which would spare the launches that remain (two products, two copies,
-a clip).
+Without it, a step is about fifteen kernels. Each takes longer to launch than to run. Two products,
+two copies and a clip remain.
 """
 
 from typing import Any

@@ -18,7 +18,6 @@ from .weight_fingerprint import KeptResult, fingerprint_weights
 from .word_cache import (
     Encoder,
     WordCache,
-    WordIds,
     encode_distinct,
     encode_in_chunks,
     is_plain,
@@ -28,8 +27,8 @@ from .word_cache import (
 class ElmoHighway(nn.Module):
     """Highway layer: `g * relu(transform(x)) + (1 - g) * x`, `g = sigmoid(gate(x))`.
 
-    Srivastava et al. 2015, with the names of bilm-tf's "carry" gate put right: it multiplies the
-    transform (bilm/model.py, `high`).
+    Srivastava et al. 2015. bilm-tf calls this gate "carry", although it multiplies the transform
+    (bilm/model.py, `high`).
     """
 
     def __init__(self, width: int) -> None:
@@ -139,8 +138,8 @@ ENCODER_CLASSES = {ElmoTokenEncoder, ElmoHighway, nn.Conv1d, nn.Embedding, nn.Li
 def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
     """Convolve words `(words, characters, width)` to `(words, positions, filters)`.
 
-    With so few channels, a product of windows trains in a quarter less time; what is not trained
-    gets a convolution, whose order of sums is nearer to that of the original programs.
+    With so few channels, a product of windows trains in a quarter less time. Without training, a
+    convolution sums in an order closer to that of the original implementation.
     """
     if not (torch.is_grad_enabled() and layer.training and layer.weight.requires_grad):
         return layer(x.transpose(1, 2)).transpose(1, 2)
@@ -203,7 +202,9 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
         setattr(self.token_encoder, name, value)
 
-    def _encode(self, *batches: WordIds) -> list[Tensor]:
+    @torch.compiler.disable
+    def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+        """Encode words independently of each other; see `ElmoBilm.encode_words`."""
         encoder = self.token_encoder
         may_learn = self.training or torch.is_grad_enabled()
         may_learn = may_learn and any(weight.requires_grad for weight in self.parameters())
@@ -211,7 +212,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         fingerprint = fingerprint_weights(self.config, encoder.parameters()) if keeps else None
         if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
-            return [encode_distinct(encoder, self.config, None, None, *ids) for ids in batches]
+            return encode_distinct(encoder, self.config, None, None, input_ids, word_input_ids)
         dtype, product_dtype = self.dtype, choose_product_dtype(self.dtype, self.device.type)
         encode: Encoder = encoder
         if product_dtype != dtype:  # products that are emulated are several times slower
@@ -223,7 +224,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
                 return wide(*ids).to(dtype)
 
         cache = self.word_cache
-        return [encode_distinct(encode, self.config, cache, fingerprint, *ids) for ids in batches]
+        return encode_distinct(encode, self.config, cache, fingerprint, input_ids, word_input_ids)
 
     @torch.compiler.disable
     def run_lstms(

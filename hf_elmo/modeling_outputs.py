@@ -1,4 +1,4 @@
-"""What the models return."""
+"""Outputs of the models."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .lstm import State
 
 
 class ElmoState(NamedTuple):
-    """State of the LSTMs between two calls, as the original programs carry it.
+    """State of the LSTMs between two calls, as the original implementations carry it.
 
     Each direction is `(h, c)`: h of shape `(layers, batch, projection_size)`, c of shape
     `(layers, batch, cell_size)`.
@@ -22,7 +22,7 @@ class ElmoState(NamedTuple):
 
 
 class StatefulOutput(ModelOutput):
-    """An output of which `state` is an attribute, but no key and no part of the tuple.
+    """An output whose `state` is an attribute, but not a key or a part of the tuple.
 
     Pipelines and Trainer index the value of every key by sentence; a state has other axes.
     """
@@ -37,7 +37,7 @@ class StatefulOutput(ModelOutput):
 
 @dataclass
 class ElmoModelOutput(StatefulOutput):
-    """What `ElmoModel` returns.
+    """Output of `ElmoModel`.
 
     Attributes:
         last_hidden_state: The top layer, shape `(batch, tokens, hidden_size)`.
@@ -58,7 +58,7 @@ class ElmoModelOutput(StatefulOutput):
 
 @dataclass
 class ElmoForPreTrainingOutput(StatefulOutput):
-    """What `ElmoForPreTraining` returns.
+    """Output of `ElmoForPreTraining`.
 
     Attributes:
         loss: Mean of the directions' cross entropies, where labels were given.

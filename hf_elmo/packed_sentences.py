@@ -1,4 +1,4 @@
-"""How sentences of a batch are laid out for the LSTMs, time step by time step, and back."""
+"""Pack the sentences of a batch for the LSTMs, time step by time step, and unpack them."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def pack_words(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]:
-    """Lay out framed sentences time by time, longest first.
+    """Pack framed sentences time by time, longest first.
 
     Args:
         mask: True where there is a word, shape `(batch, tokens)`.
@@ -17,7 +17,7 @@ def pack_words(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]
         batch_sizes: Sentences that reach each time step.
         entries: For each step 0 for `<S>`, 1 for `</S>`, else 2 + the word's number in reading
             order, shape `(steps,)`.
-        rows, columns: Where each step stands in a batch with boundary rows, shape `(steps,)`.
+        rows, columns: Position of each step in a batch with boundary rows, shape `(steps,)`.
     """
     batch, tokens = mask.shape
     sentences = torch.arange(batch, device=mask.device)
@@ -42,5 +42,5 @@ def pack_words(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]
 
 
 def lay_out(packed: Tensor, shape: Sequence[int], rows: Tensor, columns: Tensor) -> Tensor:
-    """Put vectors `(steps, width)` in their places, zeros elsewhere: `(batch, tokens, width)`."""
+    """Unpack vectors `(steps, width)` to `(batch, tokens, width)`, with zeros elsewhere."""
     return packed.new_zeros(*shape, packed.shape[-1]).index_put((rows, columns), packed)

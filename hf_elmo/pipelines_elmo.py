@@ -1,4 +1,4 @@
-"""The token-classification pipeline, for a tokenizer of which a word is a row of ids."""
+"""Token-classification pipeline for a tokenizer whose words are rows of ids."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
         word_ids: list[int | None] | None = None,
         word_to_chars_map: list[tuple[int, int]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Say of each word what it is, where it stands and how likely its labels are.
+        """Return each word with its position and the probabilities of its labels.
 
         Args:
             sentence: The text, or the words joined by the delimiter.
@@ -44,7 +44,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             special_tokens_mask: 1 where a row is padding, shape `(tokens,)`.
             aggregation_strategy: Not used, since no word is split.
             word_ids: The number of each row's word, if the words were given.
-            word_to_chars_map: Where each of those words stands in `sentence`.
+            word_to_chars_map: Span of each of those words in `sentence`.
 
         Returns:
             For each word its `word`, `scores`, `start`, `end`, `index` and `is_subword`.

@@ -1,4 +1,4 @@
-"""The code beside the weights, for readers who have transformers but not this package."""
+"""Code beside the weights, for users who have transformers but not this package."""
 
 import json
 import shutil
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from transformers.dynamic_module_utils import get_relative_import_files
 
-# What each Auto class loads with `trust_remote_code=True`. All heads must stand here: a head can be
-# loaded from any other's weights.
+# Classes that the Auto classes load with `trust_remote_code=True`. All heads are listed: a head can
+# be loaded from any other's weights.
 MODEL_AUTO_MAP = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
@@ -26,10 +26,10 @@ def include_code(folder: str | PathLike[str]) -> None:
     Copies the modules that they need into the folder and names them in its configuration files, so
     that `AutoModel.from_pretrained(folder, trust_remote_code=True)` finds them, for all heads, and
     `AutoTokenizer` likewise, and so does `pipeline("token-classification", folder,
-    trust_remote_code=True)`. Call it last: saving again takes the names away.
+    trust_remote_code=True)`. Call it last: saving again removes the names.
 
     Args:
-        folder: What `save_pretrained` has written, to be used there or uploaded whole.
+        folder: Folder that `save_pretrained` has written.
 
     Raises:
         ValueError: If there is neither a model nor a tokenizer in the folder.

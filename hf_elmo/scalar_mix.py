@@ -27,8 +27,8 @@ def mix_layers(
         gamma: Factor of the sum.
         layer_norm: `"none"`; `"sentence"`: mean and variance over each sentence's words;
             `"batch"`: over all words of the batch, as bilm-tf's `weight_layers` does.
-        mask: 1 where a row is a word, shape `(batch, tokens)`; None = everywhere. Layer norm needs
-            it: what is no word gives a row of zeros.
+        mask: 1 where a row is a word, shape `(batch, tokens)`; None = everywhere. With layer
+            norm, other rows are zeros.
 
     Returns:
         Shape `(batch, tokens, width)`.

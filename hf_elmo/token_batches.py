@@ -24,17 +24,17 @@ CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_
 
 @dataclass(frozen=True, slots=True)
 class ElmoEncoding:
-    """Where the rows of one sentence come from: what `BatchEncoding.word_ids()` and its kin ask.
+    """Words of the rows of one sentence, for `BatchEncoding.word_ids()` and similar methods.
 
     Every word is one row, so a row is both the "token" and the "word" of `transformers`.
 
     Attributes:
         words: The words that have a row.
-        spans: Start and end of each in the text; None if the words were given, each its own text.
+        spans: Start and end of each in the text; None if the input was words.
         first_word: Number of words that truncation cut off before the first.
         num_before: Padding rows before the words.
         num_after: Padding rows after the words.
-        n_sequences: Always 1, there are no pairs.
+        n_sequences: Always 1: there are no pairs.
     """
 
     words: Sequence[str]
@@ -252,7 +252,7 @@ def lay_out(
 
 
 def join_rows(name: str, sentences: Sequence[Any], lengths: Sequence[int], num_cells: int) -> Array:
-    """Join the values of sentences under a row that stands for padding."""
+    """Join the values of sentences, after a row for padding."""
     tail = (num_cells,) if name == "input_ids" else ()
     arrays = [np.full((1, *tail), int(name == SPECIAL_MASK), np.int64)]
     for sentence, length in zip(sentences, lengths, strict=True):
@@ -293,5 +293,5 @@ def make_batch(
             name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
             for name, value in data.items()
         }
-    # The base class asks the encodings of the Rust tokenizers just what an ElmoEncoding can tell.
+    # An ElmoEncoding has the methods that the base class calls of the Rust tokenizers' encodings.
     return BatchEncoding(data, cast(Any, encodings), return_tensors)

@@ -1,4 +1,4 @@
-"""The tokenizer of a biLM: words to character ids, to rows of a word lexicon, or to both."""
+"""Tokenizer of a biLM: words to character ids, to rows of a word lexicon, or to both."""
 
 import json
 from collections.abc import Sequence
@@ -54,13 +54,13 @@ VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "w
 class ElmoTokenizer(PythonBackend):
     """Turn words into the ids that a biLM reads.
 
-    A word is always one row, whatever it holds: `[word start, characters, word end, padding
-    characters]`, cut or filled to `max_characters_per_token` cells. A row of zeros is no word. The
-    characters are the word's UTF-8 bytes (no vocabulary needed; lone surrogates vanish), or its
-    code points as `char_vocab` lists them. Where there is a `word_vocab`, a word also has an id in
-    it. The sentence's boundaries are the model's own affair and have no rows.
+    A word is always one row: `[word start, characters, word end, padding characters]`, cut or
+    filled to `max_characters_per_token` cells. A row of zeros is not a word. The characters are the
+    UTF-8 bytes of the word (without a vocabulary; lone surrogates are omitted), or its code points
+    as listed in `char_vocab`. With a `word_vocab`, a word also has an id in it. The model adds the
+    boundaries of a sentence itself: they have no rows.
 
-    Sources, of which all ids are shifted by one: bilm-tf (`UnicodeCharsVocabulary`), AllenNLP
+    Sources, with all ids shifted by one here: bilm-tf (`UnicodeCharsVocabulary`), AllenNLP
     (`ELMoCharacterMapper`), ELMoForManyLangs (`create_one_batch`).
 
     `tokenizer(sentences, is_split_into_words=True)` leaves words as they are; without
@@ -75,26 +75,27 @@ class ElmoTokenizer(PythonBackend):
     `transformers`, an empty list is one sentence if `is_split_into_words`, else an empty batch.
 
     Args:
-        characters: What a word is spelled in; None = bytes, or code points if `char_vocab` is
-            given. With "none" the word's only id is that of `word_vocab`.
-        char_vocab: Entries of the character table, the first has id 1. Those of one code point can
-            be spelled. Here and below, the last of equal entries counts, as in the old programs.
-        word_vocab: Entries of the word lexicon, the first has id 1. None = no lexicon. Words are
-            looked up as they are; if spelled in code points, as far as those have cells.
+        characters: Spelling of a word; None = bytes, or code points if `char_vocab` is given. With
+            "none", a word only has its id in `word_vocab`.
+        char_vocab: Entries of the character table; the first has id 1. Entries of one code point
+            are used. Of equal entries, here and below, the last counts, as in the original
+            implementations.
+        word_vocab: Entries of the word lexicon; the first has id 1. None = no lexicon. Complete
+            words are looked up; if spelled in code points, words cut to their cells.
         max_characters_per_token: Cells of a word, its start and end marks included.
-        sentence_start_char_id: Character id that stands for the word `sentence_start`.
-        sentence_end_char_id: Character id that stands for the word `sentence_end`.
+        sentence_start_char_id: Character id of the word `sentence_start`.
+        sentence_end_char_id: Character id of the word `sentence_end`.
         word_start_char_id: First cell of each word.
         word_end_char_id: Cell after the last character of each word.
         char_padding_id: Cells after `word_end_char_id`.
         sentence_start: Word that means the start of a sentence.
         sentence_end: Word that means the end of a sentence.
-        unknown: Entry of the vocabularies that stands for what they don't list.
+        unknown: Entry of the vocabularies for words and characters that are not in them.
         map_boundary_words: Whether literal `sentence_start` and `sentence_end` words are the
             boundaries; else they are words like any other.
-        word_pattern: Expression (of the `regex` package) of which the matches in a text are its
+        word_pattern: Regular expression (of the `regex` package); its matches in a text are the
             words.
-        pad_token: How a row of zeros is called where ids are turned back into words.
+        pad_token: Word for a row of zeros, where ids are turned back into words.
         kwargs: Arguments of every tokenizer, such as `padding_side` or `model_max_length`.
 
     Raises:
@@ -183,7 +184,7 @@ class ElmoTokenizer(PythonBackend):
 
     @classmethod
     def from_pretrained(cls, name: str | PathLike[str], *args: Any, **kwargs: Any) -> Self:  # type: ignore[override]
-        """Load a tokenizer as the base class does, or say that its files are damaged."""
+        """Load a tokenizer as the base class does; damaged files raise a `ValueError`."""
         with refuse_damage(name):
             return cast(Self, super().from_pretrained(name, *args, **kwargs))
 
@@ -193,9 +194,9 @@ class ElmoTokenizer(PythonBackend):
 
         Raises:
             FileNotFoundError: If there was no `tokenizer_config.json` of this class.
-            ValueError: If a file is no list.
+            ValueError: If a file is not a list.
         """
-        if "characters" not in kwargs:  # the base class would go on with the defaults
+        if "characters" not in kwargs:  # the base class would use the defaults
             raise FileNotFoundError(
                 f"Expected a tokenizer_config.json of {cls.__name__} in {kwargs['name_or_path']}. "
                 "For a biLM that was saved alone, write it once: "
@@ -256,7 +257,7 @@ class ElmoTokenizer(PythonBackend):
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]
 
     def add_special_tokens(self, *args: Any, **kwargs: Any) -> int:
-        """Name the padding, as the base class does; any other token is an error.
+        """Set the padding token, as the base class does; any other token is an error.
 
         Raises:
             ValueError: If the vocabulary would grow. Nothing has changed then.
@@ -282,7 +283,7 @@ class ElmoTokenizer(PythonBackend):
         """Find the words of a text."""
         return split_text(text, self.word_pattern)[0]
 
-    def _encode_plus(  # type: ignore[override]  # what is not named here is checked in kwargs
+    def _encode_plus(  # type: ignore[override]  # kwargs are checked
         self,
         text: str | Sequence[str] | Sequence[Sequence[str]],
         text_pair: None = None,

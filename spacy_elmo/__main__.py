@@ -22,23 +22,23 @@ def main() -> None:
 @report_errors
 def show_mix(
     pipeline: Annotated[
-        str, typer.Argument(metavar="PIPELINE", help="A folder or an installed package.")
+        str, typer.Argument(metavar="PIPELINE", help="Pipeline: folder or installed package.")
     ],
     plot: Annotated[
         Path | None,
-        typer.Option(help="Also draw them to this file, such as mix.svg; needs matplotlib."),
+        typer.Option(help="Plot the mixes to this file, such as mix.svg; needs matplotlib."),
     ] = None,
 ) -> None:
     """Show how each component of a trained pipeline mixes ELMo's layers.
 
-    A row for each mix: the share of the word vectors and of each LSTM layer (they sum to 1), and
-    gamma, by which the sum is multiplied.
+    Each row is a mix: the shares of the word vectors and of each LSTM layer (their sum is 1), and
+    gamma, the factor of the sum.
     """
     mixes = collect_mixes(spacy.load(pipeline))
     if not mixes:
         raise ValueError(
-            f"No component of {pipeline} has learned a mix: that takes an architecture "
-            "spacy_elmo.ElmoListener.v1 in its model."
+            f"No component of {pipeline} has learned a mix: its model needs the architecture "
+            "spacy_elmo.ElmoListener.v1."
         )
     typer.echo(draw_table(mixes))
     if plot is not None:

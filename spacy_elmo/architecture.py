@@ -1,4 +1,4 @@
-"""`spacy_elmo.ElmoModel.v1`: a biLM as a thinc model, from docs to the layers of their tokens."""
+"""`spacy_elmo.ElmoModel.v1`: a biLM as a thinc model, from docs to layers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from .shim import Dtype, ElmoShim
 if TYPE_CHECKING:
     from hf_elmo.inference.layer_cache import LayerCache
 
-Array: TypeAlias = npt.NDArray[np.float32]  # or cupy's, where the pipeline is on a GPU
+Array: TypeAlias = npt.NDArray[np.float32]  # or cupy's, if the pipeline is on a GPU
 ThincModel: TypeAlias = Model[Any, Any]
 
 
@@ -27,7 +27,7 @@ class DocLayers(NamedTuple):
 
     Attributes:
         layers: Shape `(layers, tokens, width)`, zeros for white space.
-        segments: The words of each sentence that the biLM has read.
+        segments: Words of each sentence as the biLM read it.
     """
 
     layers: Array
@@ -38,7 +38,7 @@ class WordLayers(NamedTuple):
     """Layers of some words of a doc.
 
     Attributes:
-        doc: Number of the doc.
+        doc: Index of the doc.
         rows: Positions of the words in the doc.
         layers: Shape `(layers, words, width)`.
     """
@@ -56,21 +56,21 @@ def make_elmo_model(
     quantization: Literal["int8"] | None = None,
     backend: Literal["auto", "torch", "onnx"] = "auto",
 ) -> ThincModel:
-    """Wrap a biLM; its weights are read when they are first needed.
+    """Wrap a biLM; its weights are loaded on first use.
 
     Args:
-        name: Folder with `config.json` and `model.safetensors`, or a name on the Hugging Face Hub,
-            or "elmo-mini-en", the model that comes with this package.
+        name: Folder with `config.json` and `model.safetensors`, name on the Hugging Face Hub, or
+            "elmo-mini-en", the bundled model.
         revision: Branch, tag or commit on the Hub; None = the newest.
-        dtype: What the biLM computes in, and what its weights are stored in; None = as the model
-            itself says. `doc.tensor` is float32 always.
-        quantization: `"int8"` = the LSTMs' products in 8 bits, by ONNX Runtime on a CPU. Weights
-            are stored as they were.
-        backend: `"auto"` = ONNX Runtime for float32 or int8 on a CPU, while the biLM is not
-            trained, else PyTorch; `"torch"` or `"onnx"`.
+        dtype: Data type of computation and storage; None = the model's own. `doc.tensor` is always
+            float32.
+        quantization: `"int8"` = 8-bit LSTM products on a CPU, by ONNX Runtime. The stored weights
+            are not quantized.
+        backend: `"torch"`, `"onnx"`, or `"auto"` = ONNX Runtime for float32 or int8 on a CPU if the
+            biLM is not trained, else PyTorch.
 
     Returns:
-        A model that turns docs into `DocLayers`.
+        A model from docs to `DocLayers`.
     """
     return Model(
         "elmo",
@@ -83,28 +83,19 @@ def make_elmo_model(
 
 
 def get_shim(model: ThincModel) -> ElmoShim:
-    """Return the shim that holds a thinc model's biLM."""
+    """Return the shim with the biLM of a thinc model."""
     return cast(ElmoShim, model.shims[0])
 
 
 def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803 (thinc's names)
-    """Read the weights."""
+    """Load the weights."""
     get_shim(model).load()
 
 
 def forward(
     model: ThincModel, docs: Sequence[Doc], is_train: bool
 ) -> tuple[list[DocLayers], Callable[[list[Array]], list[Doc]]]:
-    """Compute the layers of all tokens of docs.
-
-    Args:
-        model: What `make_elmo_model` makes.
-        docs: Docs, empty ones included.
-        is_train: Whether the biLM learns: drops out, and takes gradients.
-
-    Returns:
-        The layers, and a function that takes the gradient of each doc's layers.
-    """
+    """Compute the layers of docs; return a function that takes their gradients, too."""
     segments = [find_doc_segments(model, doc) for doc in docs]
     if is_train:
         return train_layers(model, docs, segments)
@@ -112,12 +103,12 @@ def forward(
 
 
 def find_doc_segments(model: ThincModel, doc: Doc) -> list[Segment]:
-    """Find the sentences of a doc as the model's settings say."""
+    """Find the sentences of a doc by the settings of the model."""
     return find_segments(doc, model.attrs["segment"], model.attrs["max_length"])
 
 
 def alloc_layers(model: ThincModel, doc: Doc) -> Array:
-    """Make zeros for all layers of a doc, shape `(layers, tokens, width)`."""
+    """Return zeros for the layers of a doc, shape `(layers, tokens, width)`."""
     config = get_shim(model).load().model.config
     shape = (config.num_mixed_layers, len(doc), config.hidden_size)
     return cast(Array, model.ops.alloc(cast(Any, shape)))
@@ -130,13 +121,13 @@ def compute_layers(
     *,
     cache: "LayerCache | None" = None,
 ) -> list[DocLayers]:
-    """Compute the layers of all tokens of docs, with the arguments of `iterate_word_layers`."""
+    """Compute the layers of docs, with the arguments of `iterate_word_layers`."""
     results = [
         DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)
     ]
     for words in iterate_word_layers(model, docs, segments, cache=cache):
         rows = words.rows
-        is_range = rows[-1] - rows[0] + 1 == len(rows)  # no white space between: much faster
+        is_range = rows[-1] - rows[0] + 1 == len(rows)  # a slice is much faster
         index = slice(rows[0], rows[-1] + 1) if is_range else rows
         results[words.doc].layers[:, index] = to_ops(model.ops, words.layers)
     return results
@@ -150,17 +141,14 @@ def iterate_word_layers(
     whole_sentences: bool = False,
     cache: "LayerCache | None" = None,
 ) -> Iterator[WordLayers]:
-    """Compute the layers of all words of docs, some words at a time.
+    """Compute the layers of the words of docs in order, in pieces that bound memory.
 
     Args:
-        model: What `make_elmo_model` makes.
-        docs: Docs, empty ones included.
-        segments: The sentences of each doc.
-        whole_sentences: Whether each result must be a whole sentence, however long.
-        cache: Where layers are kept, or None.
-
-    Returns:
-        Layers in the order of the words, white space left out.
+        model: Model of `make_elmo_model`.
+        docs: Docs; they can be empty.
+        segments: Sentences of each doc.
+        whole_sentences: Do not split long sentences into pieces.
+        cache: Cache of layers by sentence; None = no cache.
     """
     from hf_elmo.inference import embedding
 
@@ -193,12 +181,7 @@ def iterate_word_layers(
 def train_layers(
     model: ThincModel, docs: Sequence[Doc], segments: Sequence[list[Segment]]
 ) -> tuple[list[DocLayers], Callable[[list[Array]], list[Doc]]]:
-    """Compute the layers of all tokens in a way that the biLM can learn from.
-
-    Args:
-        model: What `make_elmo_model` makes.
-        docs: A batch of docs, of which all activations are kept.
-        segments: The sentences of each doc.
+    """Compute the layers of docs, and keep all activations for one backward pass.
 
     Returns:
         The layers, and a function that takes the gradient of each doc's layers, once, and adds to
@@ -235,12 +218,12 @@ def train_layers(
 
 
 def _locate_sentences(segments: Sequence[list[Segment]]) -> list[tuple[int, Segment]]:
-    """Pair each sentence with the number of its doc."""
+    """Pair each sentence with the index of its doc."""
     return [(number, rows) for number, doc in enumerate(segments) for rows in doc]
 
 
 def to_ops(ops: Ops, values: Tensor) -> Array:
-    """Turn a tensor into a float32 array of thinc's backend: numpy, or cupy on a GPU."""
+    """Convert a tensor to a float32 array of thinc's backend: numpy, or cupy on a GPU."""
     values = values.float()
     values = values if ops.device_type == "gpu" else values.cpu()
     return cast(Array, ops.asarray(torch2xp(values)))

@@ -1,4 +1,4 @@
-"""The `elmo` component: vectors in context for the tokens of a doc."""
+"""The `elmo` component: contextual vectors for the tokens of a doc."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -31,19 +31,19 @@ from .mix import MixSettings, mix_words
 from .saved_component import Part, SavedComponent
 from .segments import Segment, SegmentBy
 
-# Words that `pipe` gathers, so that the biLM sees sentences of like length together.
+# Words per batch of `pipe`, so that sentences of similar length run together.
 WORDS_AT_ONCE = 16384
 
 SetTensor: TypeAlias = bool | Literal["auto"]
 
 
 class Prediction(NamedTuple):
-    """What `Elmo` finds for a doc.
+    """Prediction of `Elmo` for a doc.
 
     Attributes:
         vectors: The mix, shape `(tokens, width)`; zeros for white space.
-        layers: Shape `(layers, tokens, width)`; None if nothing wants them.
-        segments: The words of each sentence that the biLM has read.
+        layers: Shape `(layers, tokens, width)`; None = not needed.
+        segments: Words of each sentence as the biLM read it.
     """
 
     vectors: Array
@@ -67,30 +67,30 @@ class Prediction(NamedTuple):
         "mix": {"layers": None, "weights": None, "gamma": None},
     },
 )
-class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, of no known type
-    """Set each token's vector in context, as `doc.tensor`, and its layers on request.
+class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C class
+    """Set the contextual vectors of tokens as `doc.tensor`, and their layers on request.
 
     Args:
-        nlp: The pipeline.
+        nlp: Pipeline.
         name: Name of the component.
-        model: What `spacy_elmo.ElmoModel.v1` makes.
-        segment: What the biLM reads as a sentence: `"sents"`: the doc's sentences; `"doc"`: the
-            whole doc; `"auto"`: the sentences where a component before this one has set them, else
-            the whole doc. Long ones run in windows, with the same result.
-        max_length: Words after which a longer sentence is cut into several that do not see each
-            other: faster for long docs without sentences; None = never.
-        max_batch_tokens: Words that the biLM runs at once, which bounds memory; None = 2048.
-        set_tensor: Whether `doc.tensor` is set. `"auto"`: unless a component after this one reads
-            the vectors of a `tok2vec` component from there; `token._.elmo` then has them still.
-        store_layers: Whether `doc._.elmo_layers` is set.
-        store_weights: Whether the saved pipeline holds the weights. If not, it holds the model's
-            name and revision, and needs both to be there when it is loaded.
-        frozen: Whether training leaves the biLM as it is.
-        device: Where the biLM runs, such as `"cuda:0"`; None = where the pipeline does.
-        mix: `layers`, `weights`, `gamma` of the vectors, as `MixSettings` describes them.
+        model: Model of `spacy_elmo.ElmoModel.v1`.
+        segment: Input of the biLM. `"sents"` = the doc's sentences; `"doc"` = the complete doc;
+            `"auto"` = the sentences if an earlier component has set them, else the complete doc.
+            Long inputs run in windows, with the same result.
+        max_length: Maximum number of words; longer sentences are split into parts without shared
+            context, which is faster for long docs without sentences. None = never split.
+        max_batch_tokens: Words that the biLM runs at once, to bound memory; None = 2048.
+        set_tensor: Set `doc.tensor`. `"auto"` = unless a later component reads the vectors of a
+            `tok2vec` component from it; `token._.elmo` is available in both cases.
+        store_layers: Set `doc._.elmo_layers`.
+        store_weights: Save the weights with the pipeline. Otherwise the pipeline stores the model's
+            name and revision, and both must be available when it is loaded.
+        frozen: Training does not change the biLM.
+        device: Device of the biLM, such as `"cuda:0"`; None = device of the pipeline.
+        mix: `layers`, `weights` and `gamma` of the vectors; see `MixSettings`.
 
     Raises:
-        ValueError: If a setting is not what it may be.
+        ValueError: If a setting is invalid.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         shim = get_shim(model)
         if not frozen and shim.dtype not in (None, "float32"):
             raise ValueError(
-                'Expected model.dtype = "float32" or null where frozen = false: what is learned '
+                'Expected model.dtype = "float32" or null where frozen = false: learned changes '
                 f"would be rounded away in {shim.dtype}."
             )
         if not frozen:
@@ -153,10 +153,10 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
 
         Args:
             stream: Any docs.
-            batch_size: Docs that are gathered at most; long ones are gathered in fewer.
+            batch_size: Maximum number of docs per batch; fewer if they are long.
 
         Returns:
-            The docs, in their order.
+            The docs in the same order.
         """
         for docs in _gather(stream, batch_size, WORDS_AT_ONCE):
             yield from super().pipe(docs, batch_size=len(docs))
@@ -165,8 +165,8 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         """Compute the vectors of docs without changing them.
 
         Raises:
-            ValueError: If a doc has no sentences and `segment` asks for them, or the mix does not
-                fit the biLM.
+            ValueError: If `segment = "sents"` and a doc has no sentences, or the mix does not fit
+                the biLM.
         """
         self.source.finish_batch()
         docs = list(docs)
@@ -197,11 +197,11 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         return predictions
 
     def set_annotations(self, docs: Iterable[Doc], predictions: Iterable[Prediction]) -> None:
-        """Put the vectors where the settings want them, and hold the layers for the listeners.
+        """Store the vectors according to the settings, and hold the layers for the listeners.
 
         Args:
-            docs: The docs.
-            predictions: What `predict` has given for them.
+            docs: Docs.
+            predictions: Results of `predict`.
         """
         for doc, (vectors, layers, segments) in zip(docs, predictions, strict=True):
             self._set_vectors(doc, vectors)
@@ -229,15 +229,14 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         """Read the weights, and check that the settings fit them.
 
         Args:
-            get_examples: Not used: the biLM comes trained.
-            nlp: The pipeline, of which later components learn the width of their listeners.
-            cache: A `LayerCache`, for the layers while other components are trained; None = one in
-                memory.
+            get_examples: Not used, because the biLM is pretrained.
+            nlp: Pipeline; the listeners of its later components get their width.
+            cache: `LayerCache` for training other components; None = a cache in memory.
 
         Raises:
-            OSError: If there is no model of the name.
-            ValueError: If what is there is no ELMo, or the mix does not fit it, or layers shall be
-                kept that training changes.
+            OSError: If the model does not exist.
+            ValueError: If it is not an ELMo, if the mix does not fit it, or if there is a cache but
+                training changes the layers.
         """
         if cache is not None and self.is_trainable:
             raise ValueError("Expected no cache where frozen = false: the layers change.")
@@ -248,9 +247,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
             self._check_listeners(nlp)
 
     def _check_listeners(self, nlp: Language) -> None:
-        """Warn if later components have a tok2vec and none reads this; complete their sizes."""
+        """Warn if no later component reads this one; set the widths of its readers."""
         later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
-        models = {name: getattr(pipe, "model", None) for name, pipe in later}
+        models: dict[str, Any] = {name: getattr(pipe, "model", None) for name, pipe in later}
         own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
         if own and not self.listener_map:
             warnings.warn(
@@ -261,9 +260,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
             )
         width = get_shim(self.model).load().model.config.hidden_size
         for name in self.listening_components:
-            model = cast(Any, models[name])
+            model = models[name]
             if not model.has_ref("tok2vec") or model.get_ref("tok2vec").name != LISTENER_NAME:
-                continue  # an ElmoTok2Vec has a width of its own
+                continue  # an ElmoTok2Vec has its own width
             residuals = (x for x in model.walk() if x.name.startswith("residual("))
             for node in residuals:  # of an entity linker, which takes the width when it is built
                 for layer in node.walk():
@@ -279,14 +278,14 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Begin a batch that the biLM learns from, or, if it is frozen, only look at its docs.
+        """Start a batch that the biLM learns from; a frozen biLM only notes its sentences.
 
         Args:
-            examples: The batch.
-            drop: Not used: the biLM has a dropout of its own.
-            sgd: Optimiser, or None if `finish_update` comes.
-            losses: Where the sum of squares of the gradients that will come is added, as of spaCy's
-                own `tok2vec`.
+            examples: Batch.
+            drop: Not used, because the biLM has its own dropout.
+            sgd: Optimizer; None = `finish_update` follows.
+            losses: Losses by component; the squares of the listeners' gradients are added to them,
+                as in spaCy's `tok2vec`.
 
         Returns:
             The losses.
@@ -301,32 +300,29 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         return losses
 
     def finish_update(self, sgd: Optimizer) -> None:
-        """Let the biLM take a step, as soon as the listeners have sent their gradients.
+        """Update the biLM when the listeners have sent their gradients.
 
-        `nlp.update(sgd=...)` calls this before they have: then the step waits for the next use of
-        the biLM.
+        `nlp.update(sgd=...)` calls this earlier: then the update happens at the next use of the
+        biLM.
         """
         self.source.take_step(sgd)
 
     def use_params(self, params: dict[tuple[int, str], Any]) -> Iterator[None]:
-        """Put an optimiser's averages in the place of the weights, after a step that waits.
-
-        `nlp.use_params` takes a bare iterator, which yields once.
-        """
+        """Replace the weights by an optimizer's averages, as an iterator for `nlp.use_params`."""
         self.source.finish_batch()
         with self.model.use_params(params):
             yield
 
-    # spaCy calls these for the components that come after this one.
+    # spaCy calls these methods for the components after this one.
 
     @property
     def listener_map(self) -> dict[str, list[ThincModel]]:
-        """The layers of later components that read this one, by component."""
+        """Listeners by component."""
         return self.source.listener_map
 
     @listener_map.setter
     def listener_map(self, listeners: dict[str, list[ThincModel]]) -> None:
-        self.source.listener_map = listeners  # spaCy sets {} before it looks for them
+        self.source.listener_map = listeners  # spaCy sets {} before `find_listeners`
 
     @property
     def listeners(self) -> list[ThincModel]:
@@ -349,10 +345,10 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         return self.source.remove_listener(listener, component_name)
 
     def find_listeners(self, component: Any) -> None:
-        """Connect the listeners of a later component, and note who reads `doc.tensor`.
+        """Connect the listeners of a later component, and note readers of `doc.tensor`.
 
         Raises:
-            ValueError: If one of them is spaCy's own, which reads vectors of another kind.
+            ValueError: If a listener is spaCy's own, which reads other vectors.
         """
         if not isinstance(getattr(component, "model", None), Model):
             return
@@ -367,7 +363,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
                 self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 earlier = node.attrs["link"].find()
-                if earlier is not None:  # "*" means the last one before
+                if earlier is not None:  # "*" refers to the last one before
                     earlier.remove_listener(node, component.name)
                 node.attrs["link"].connect(self.source)
                 self.add_listener(node, component.name)
@@ -390,7 +386,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # a C class, o
         get_shim(self.model).read(folder)
         self.source.clear()
 
-    # TrainablePipe is a C class of which Python would pickle no more than that.
+    # Python pickles only the class of TrainablePipe, a C class.
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = {"vocab", "model", "name", *vars(self)}
@@ -417,7 +413,7 @@ def _find_device(name: str) -> torch.device:
 
 
 def _gather(stream: Iterable[Doc], num_docs: int, num_words: int) -> Iterator[list[Doc]]:
-    """Group docs: as many as go into both bounds, but at least one."""
+    """Group docs within both limits; a group has at least one doc."""
     docs: list[Doc] = []
     for doc in stream:
         if docs and (len(docs) == num_docs or sum(map(len, docs)) + len(doc) > num_words):

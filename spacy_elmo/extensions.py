@@ -1,7 +1,7 @@
-"""What ELMo knows of a doc, as `doc._`, `span._` and `token._`.
+"""Custom attributes of ELMo: `doc._`, `span._` and `token._`.
 
-Each is computed from the doc's own data, by functions that a pickle can name, so that they live on
-in other processes and in docs that were stored.
+They are computed from the doc's own data by functions that can be pickled, so that they also work
+in other processes and for stored docs.
 """
 
 from typing import Any, NamedTuple, cast
@@ -10,25 +10,18 @@ from spacy.tokens import Doc, Span, Token
 
 from .architecture import Array
 
-# Keys of `doc.user_data`, where spaCy itself keeps the values of `doc._.NAME`; its types know of
-# strings alone.
+# Keys of `doc.user_data`, in which spaCy keeps the values of `doc._.NAME`; its types allow only
+# strings.
 LAYERS_KEY: Any = ("._.", "elmo_layers", None, None)
 ROLES_KEY: Any = ("._.", "elmo_roles", None, None)
-VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # where doc.tensor is not ours to set
-# Says that `doc.tensor` is ours; its value is `(tokens, width, characters)`. It belongs to the
-# doc's first character: spaCy carries these along when docs are joined or copied in part, and drops
-# the others.
+VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # if doc.tensor holds other vectors
+# Marks `doc.tensor` as ELMo's; the value is `(tokens, width, characters)`. It belongs to the doc's
+# first character: spaCy keeps such values when docs are joined or copied in part.
 TENSOR_KEY: Any = ("._.", "elmo_tensor", 0, None)
 
 
 class Role(NamedTuple):
-    """A role of some words for a predicate.
-
-    Attributes:
-        predicate: The predicate.
-        label: The role, such as `ARG0`.
-        span: The words.
-    """
+    """Semantic role: words, their label such as `ARG0`, and their predicate."""
 
     predicate: Token
     label: str
@@ -38,10 +31,10 @@ class Role(NamedTuple):
 def register_extensions() -> None:
     """Add ELMo's attributes to all docs, spans and tokens.
 
-    The `elmo` component does this; call it to read stored docs without a pipeline.
+    The `elmo` component calls this; call it yourself to read stored docs without a pipeline.
 
     Raises:
-        ValueError: If there are others of the same name.
+        ValueError: If another program has set an attribute of the same name.
     """
     _register(Doc, "elmo_layers", get_layers, set_layers)
     _register(Doc, "elmo_vectors", get_vectors, set_vectors)
@@ -51,16 +44,16 @@ def register_extensions() -> None:
 
 
 def register_roles() -> None:
-    """Add `doc._.srl`; the `elmo_task` component does this.
+    """Add `doc._.srl`, for the `elmo_task` component.
 
     Raises:
-        ValueError: If there is another of that name.
+        ValueError: If another program has set an attribute of this name.
     """
     _register(Doc, "srl", get_roles)
 
 
 def get_roles(doc: Doc) -> list[Role]:
-    """List the roles that an `elmo_task` component has found; `doc._.srl`.
+    """Return the roles of an `elmo_task` component; `doc._.srl`.
 
     Raises:
         ValueError: If the doc's tokens have changed since.
@@ -82,15 +75,15 @@ def _register(kind: Any, name: str, getter: Any, setter: Any = None) -> None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two functions are one, perhaps of a module that was reloaded."""
+    """Return whether two functions have one definition, perhaps in a reloaded module."""
     names = ("__module__", "__qualname__")
     return [getattr(one, name, None) for name in names] == [getattr(other, name) for name in names]
 
 
 def put_vectors(doc: Doc, vectors: Array) -> None:
-    """Make vectors the tensor of a doc, shape `(tokens, width)`."""
+    """Set the tensor of a doc to vectors, shape `(tokens, width)`."""
     doc.tensor = cast(Any, vectors)
-    doc.vector = doc.vector_norm = cast(Any, None)  # spaCy computes them when asked for
+    doc.vector = doc.vector_norm = cast(Any, None)  # spaCy computes them on access
     doc.user_data.pop(VECTORS_KEY, None)
     doc.user_data[TENSOR_KEY] = (*vectors.shape, len(doc.text))
 
@@ -98,7 +91,7 @@ def put_vectors(doc: Doc, vectors: Array) -> None:
 def get_layers(doc: Doc) -> Array:
     """Return all layers of each token, shape `(layers, tokens, width)`; `doc._.elmo_layers`.
 
-    Layer 0 holds the word vectors, which do not know their context; white space has zeros.
+    Layer 0 holds the context-free word vectors; white space has zeros.
 
     Raises:
         ValueError: If they were not stored, or the doc's tokens have changed since.
@@ -114,14 +107,14 @@ def get_layers(doc: Doc) -> Array:
 
 
 def set_layers(doc: Doc, layers: Array | None) -> None:
-    """Store all layers of each token, shape `(layers, tokens, width)`; None = there are none."""
+    """Store all layers of each token, shape `(layers, tokens, width)`; None = no layers."""
     doc.user_data[LAYERS_KEY] = layers
 
 
 def get_vectors(doc: Doc) -> Array:
     """Return the vector of each token, shape `(tokens, width)`; `doc._.elmo_vectors`.
 
-    It is `doc.tensor`, unless another component's vectors have to be there.
+    They are `doc.tensor`, unless it has to hold another component's vectors.
 
     Raises:
         ValueError: If the doc has none, or its tokens have changed since.
@@ -133,7 +126,7 @@ def get_vectors(doc: Doc) -> Array:
         raise ValueError(
             "This doc holds no ELMo vectors: run the 'elmo' component, with set_tensor = true or "
             f"'auto'. Its tensor, shape {doc.tensor.shape}, is not known to be ELMo's; a DocBin "
-            "keeps no tensors, and span.as_doc() keeps what is known of them only with "
+            "keeps no tensors, and span.as_doc() marks its tensor as ELMo's only with "
             "copy_user_data=True."
         )
     _check_num_tokens(doc, len(vectors))
@@ -142,12 +135,12 @@ def get_vectors(doc: Doc) -> Array:
 
 def _has_own_tensor(doc: Doc) -> bool:
     mark = doc.user_data.get(TENSOR_KEY)
-    if mark is None:  # a part of a doc that began before it
+    if mark is None:  # a part of a doc that starts after the doc's first character
         mark = next((doc.user_data[key] for key in doc.user_data if _is_mark(key)), None)
     if mark is None or doc.tensor.ndim != 2:
         return False
     num_tokens, width, num_characters = mark
-    if len(doc.text) == num_characters:  # neither joined nor cut: spaCy keeps a row when it merges
+    if len(doc.text) == num_characters:  # not joined or cut; merging keeps a row
         _check_num_tokens(doc, num_tokens)
     return bool(doc.tensor.shape[1] == width)
 
@@ -157,7 +150,7 @@ def _is_mark(key: object) -> bool:
 
 
 def set_vectors(doc: Doc, vectors: Array | None) -> None:
-    """Store the vector of each token beside `doc.tensor`; None = there are none."""
+    """Store the vectors of tokens apart from `doc.tensor`; None = no vectors."""
     doc.user_data.pop(TENSOR_KEY, None)
     doc.user_data.pop(VECTORS_KEY, None)
     if vectors is not None:
@@ -165,9 +158,9 @@ def set_vectors(doc: Doc, vectors: Array | None) -> None:
 
 
 def get_mean_vector(piece: Doc | Span) -> Array:
-    """Average the vectors of the words, white space left out; `doc._.elmo`, `span._.elmo`.
+    """Average the vectors of the words, without white space; `doc._.elmo`, `span._.elmo`.
 
-    `doc.vector` and `span.vector` count white space in, which makes them shorter.
+    `doc.vector` and `span.vector` include white space, which makes them shorter.
     """
     doc = piece.doc
     start, end = (piece.start, piece.end) if isinstance(piece, Span) else (0, len(doc))

@@ -1,4 +1,4 @@
-"""Layers of the docs at hand, which are held until the last listener has read them."""
+"""Layers of docs in a pipeline, held until the last listener has read them."""
 
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -8,21 +8,21 @@ from spacy.tokens import Doc
 from .architecture import Array, DocLayers
 from .segments import Segment
 
-# Docs on their way through a pipeline may be many (nlp.batch_size is 1000), and an original-size
-# biLM gives 12 KB a token: what does not find room is computed again when it is asked for.
+# A pipeline can process many docs at once (nlp.batch_size is 1000), and a biLM of the original size
+# needs 12 KB per token. Layers beyond this limit are computed again when a listener needs them.
 MAX_BYTES = 2**29
 
 
 @dataclass
 class HeldDoc:
-    """What is known of a doc.
+    """State of a doc.
 
     Attributes:
-        words: The doc's words when it came, as numbers: it may be retokenised later.
-        segments: The sentences that the biLM has read. Components that come later may set others;
-            all listeners shall have the same.
-        layers: Shape `(layers, tokens, width)`, or None.
-        num_readers: Listeners that have not read the layers yet.
+        words: Ids of the doc's words; the doc may be retokenized later.
+        segments: Sentences as the biLM read them. Later components may set other sentences, but all
+            listeners get these.
+        layers: Shape `(layers, tokens, width)`; None = not held.
+        num_readers: Number of listeners that have not read the layers yet.
     """
 
     words: bytes
@@ -32,10 +32,10 @@ class HeldDoc:
 
 
 class HeldLayers:
-    """Hold the layers of docs, for as long as the docs live. Threads may share it.
+    """Layers by doc. An entry exists as long as its doc; threads can share it.
 
     Args:
-        max_bytes: Bound of the layers.
+        max_bytes: Limit of all layers.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -45,15 +45,15 @@ class HeldLayers:
     def hold(
         self, doc: Doc, segments: list[Segment], layers: Array | None, num_readers: int
     ) -> None:
-        """Note the sentences of a doc, and hold its layers for so many listeners."""
+        """Store the sentences of a doc, and its layers if there are readers."""
         layers = layers if num_readers > 0 else None
         self._docs.pop(doc, None)
         self._docs[doc] = HeldDoc(_number_words(doc), segments, layers, num_readers)
 
     def take(self, doc: Doc) -> DocLayers | None:
-        """Return the layers of a doc, for a listener, or None."""
+        """Return the layers of a doc to a listener; None = not held."""
         held = self._find(doc)
-        layers = None if held is None else held.layers  # once: another thread may drop them
+        layers = None if held is None else held.layers  # read once: another thread may drop them
         if held is None or layers is None:
             return None
         held.num_readers -= 1
@@ -62,7 +62,7 @@ class HeldLayers:
         return DocLayers(layers, held.segments)
 
     def get_segments(self, doc: Doc) -> list[Segment] | None:
-        """Return the sentences that were noted of a doc, or None."""
+        """Return the sentences of a doc; None = unknown."""
         held = self._find(doc)
         return None if held is None else held.segments
 
@@ -71,8 +71,8 @@ class HeldLayers:
         return held if held is not None and held.words == _number_words(doc) else None
 
     def trim(self) -> None:
-        """Drop the oldest layers until the rest is within its bound."""
-        # keyrefs() is a list, so that another thread may add docs meanwhile.
+        """Drop the oldest layers until the others are within the limit."""
+        # keyrefs() is a list: another thread may add docs at the same time.
         docs = [self._docs.get(doc) for ref in self._docs.keyrefs() if (doc := ref()) is not None]
         sizes = [(held, held.layers.nbytes) for held in docs if held and held.layers is not None]
         num_bytes = sum(size for _, size in sizes)
@@ -83,7 +83,7 @@ class HeldLayers:
             held.layers = None
 
     def clear(self) -> None:
-        """Forget all docs."""
+        """Drop all docs."""
         self._docs.clear()
 
 

@@ -1,23 +1,23 @@
-"""The cache of layers as spaCy's configuration names it."""
+"""`spacy_elmo.LayerCache.v1`: cache of layers for training."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spacy.util import registry
 
-if TYPE_CHECKING:  # a pipeline without `elmo` imports this module, but shall not wait for torch
+if TYPE_CHECKING:  # spaCy imports this for every pipeline; torch would slow it down
     from hf_elmo.inference.layer_cache import LayerCache
 
-DEFAULT_BYTES = 2**30  # as hf_elmo.corpus has it
+DEFAULT_BYTES = 2**30  # also in hf_elmo.inference.layer_cache
 
 
 @registry.misc("spacy_elmo.LayerCache.v1")
 def make_layer_cache(max_bytes: int = DEFAULT_BYTES, folder: str | None = None) -> "LayerCache":
-    """Make a cache for `[initialize.components.elmo.cache]`; `LayerCache` describes it.
+    """Make a `LayerCache` for `[initialize.components.elmo.cache]`.
 
     Args:
-        max_bytes: Bound of memory or disk.
-        folder: A folder on a disk, for more than fits into memory.
+        max_bytes: Limit of memory or disk space.
+        folder: Folder for layers that do not fit into memory; None = memory.
     """
     from hf_elmo.inference.layer_cache import LayerCache
 

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from spacy.tokens import Doc
@@ -126,9 +126,10 @@ class LayerSource:
             self.cache = make_layer_cache()
         batch = self._batch if is_train else None
         trained = zip(batch.docs, batch.layers, strict=True) if batch else ()
-        layers_by_doc = {id(doc): layers for doc, layers in trained}
-        found = {id(doc): layers_by_doc.get(id(doc)) or self.held.take(doc) for doc in docs}
-        lacking = [doc for doc in docs if found[id(doc)] is None]
+        found = {id(doc): layers for doc, layers in trained}
+        held = {id(doc): self.held.take(doc) for doc in docs if id(doc) not in found}
+        found |= {number: layers for number, layers in held.items() if layers is not None}
+        lacking = [doc for doc in docs if id(doc) not in found]
         if not is_train and any(doc.vocab is not self.vocab for doc in lacking):
             warnings.warn(
                 "A component reads the 'elmo' component of another pipeline, which is not saved "
@@ -142,7 +143,7 @@ class LayerSource:
             found[id(doc)] = layers
             self.held.hold(doc, layers.segments, layers.layers, len(self.listeners) - 1)
         self.held.trim()
-        results = [cast(DocLayers, found[id(doc)]) for doc in docs]
+        results = [found[id(doc)] for doc in docs]
         return results, None if batch is None else partial(self._receive, batch, docs)
 
     def start_batch(self, docs: Sequence[Doc], losses: dict[str, float], name: str) -> None:
@@ -216,9 +217,9 @@ class SourceLink:
         source = self.find()
         if source is None:
             raise ValueError(
-                "This component mixes the layers of an 'elmo' component, and none stands before it "
-                "in its pipeline. Add one there (nlp.add_pipe('elmo', first=True)), load the "
-                "pipeline without excluding it, or, to move the component to another pipeline, "
+                "This component mixes the layers of an 'elmo' component, but no such component is "
+                "before it in its pipeline. Add one there (nlp.add_pipe('elmo', first=True)), load "
+                "the pipeline without excluding it, or, to move the component to another pipeline, "
                 "give it a biLM of its own first with nlp.replace_listeners."
             )
         return source

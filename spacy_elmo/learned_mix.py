@@ -1,4 +1,4 @@
-"""A scalar mix that a component learns, in thinc: from docs to one vector a token."""
+"""Learned scalar mix in thinc: from docs to one vector per token."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -32,7 +32,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
     """Set the mix to the mean of the layers.
 
     Raises:
-        ValueError: If there is no `elmo` component, or it has another width.
+        ValueError: If there is no `elmo` component, or its width differs.
     """
     if model.layers:
         model.layers[0].initialize()
@@ -62,12 +62,7 @@ def get_mix(model: ThincModel) -> LearnedMix:
 def forward(
     model: ThincModel, docs: Sequence[Doc], is_train: bool
 ) -> tuple[list[Array], Callable[[list[Array]], list[Doc]]]:
-    """Mix the layers of docs.
-
-    Args:
-        model: Model of an `ElmoListener` or `ElmoMix`.
-        docs: Docs, empty ones included.
-        is_train: Whether dropout is applied, and a biLM that is not frozen is trained.
+    """Mix the layers of docs; apply dropout in training.
 
     Returns:
         Vectors of each doc, `(tokens, width)`, and a function that takes their gradients.

@@ -109,7 +109,7 @@ def replace_listener_config(
     Args:
         bilm_config: Section of the biLM.
         tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`
-            with listeners, of which this replaces the first remaining one.
+            with listeners; this replaces the first remaining one.
     """
     sections = {key: tok2vec_config.get(key) for key in ("elmo", "elmo_output")}
     place = next((key for key, x in sections.items() if x and x["@architectures"] == LISTENER), "")

@@ -1,4 +1,4 @@
-"""The mix of layers that goes into `doc.tensor`."""
+"""Configured mix of the layers, for `doc.tensor`."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -16,8 +16,8 @@ class MixSettings(NamedTuple):
     """Settings of a scalar mix (Peters et al. 2018, eq. 1).
 
     Attributes:
-        layers: Numbers of the layers to mix: 0 = word vectors, -1 = the top; None = all.
-        weights: A number for each of them, before the softmax; None = as in the model's own mix.
+        layers: Indices of the layers to mix: 0 = word vectors, -1 = top layer; None = all.
+        weights: Weight of each of these layers, before the softmax; None = the model's own mix.
         gamma: Factor of the sum; None = the model's own.
     """
 
@@ -30,8 +30,8 @@ class MixSettings(NamedTuple):
         """Check the setting `mix`.
 
         Raises:
-            ValueError: If it has an unknown key, another kind of value, no layer, or not a weight
-                for each layer.
+            ValueError: If a key is unknown, a value has the wrong type, or the number of layers or
+                weights is wrong.
         """
         unknown = sorted(settings.keys() - set(cls._fields))
         if unknown:
@@ -65,8 +65,8 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
 
     Args:
         layers: Shape `(layers, words, width)`.
-        mix: Which layers, and how.
-        config: The biLM's configuration: its mix stands in where `mix` says nothing.
+        mix: Settings.
+        config: Configuration of the biLM; its mix is the default.
 
     Returns:
         Shape `(words, width)`.
@@ -83,7 +83,7 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
             f"got {mix.layers}."
         )
     own = config.initial_mix_weights
-    if mix.layers is not None:  # what is asked for counts, though the configuration leaves it out
+    if mix.layers is not None:  # also layers that the configuration leaves out
         own = [weight if isfinite(weight) else 0.0 for weight in own]
     weights = [own[number] for number in numbers] if mix.weights is None else mix.weights
     if len(weights) != len(numbers):
@@ -91,12 +91,12 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
             f"Expected {len(numbers)} mix weights (the word vectors and each LSTM layer), "
             f"got {len(weights)}."
         )
-    # Not `layers[numbers]`, which starts all of PyTorch's threads to compete with the engine's.
+    # Not `layers[numbers]`: it starts PyTorch's threads, which compete with the engine's.
     chosen = layers if mix.layers is None else torch.stack([layers[n] for n in numbers])
     return mix_layers(
         chosen[:, None],
         torch.tensor(weights, device=layers.device),
         config.mix_gamma if mix.gamma is None else mix.gamma,
-        # Over a batch would let a sentence's vectors depend on what it is batched with.
+        # Over a batch, a sentence's vectors would depend on the other sentences.
         layer_norm="none" if config.mix_layer_norm == "none" else "sentence",
     )[0]

@@ -1,4 +1,4 @@
-"""Which tokens of a doc make up each sentence that the biLM reads."""
+"""Split a doc into sentences for the biLM."""
 
 from typing import Literal, TypeAlias
 
@@ -10,22 +10,21 @@ Segment: TypeAlias = list[int]  # positions in the doc of the words of one sente
 
 
 def find_segments(doc: Doc, segment: SegmentBy, max_length: int | None) -> list[Segment]:
-    """Find the sentences of a doc, without the white-space tokens.
+    """Find the sentences of a doc, without white-space tokens.
 
-    White space is no word to the biLM: a sentence's vectors are those of its clean text.
+    The vectors of a sentence are therefore those of its clean text.
 
     Args:
-        doc: Any doc, an empty one included.
-        segment: `"sents"`: the doc's sentences; `"doc"`: the doc is one sentence, however long;
-            `"auto"`: its sentences where something has set them, else the whole.
-        max_length: Words after which a longer sentence is cut, so that its parts are sentences of
-            their own; None = never.
+        doc: Any doc; it can be empty.
+        segment: `"sents"` = the doc's sentences; `"doc"` = one sentence; `"auto"` = its sentences
+            if they are set, else one sentence.
+        max_length: Maximum number of words; longer sentences are split. None = never split.
 
     Returns:
-        The positions of each sentence's words; sentences without any word are left out.
+        The positions of the words of each sentence that has words.
 
     Raises:
-        ValueError: If sentences are asked for that nothing has set.
+        ValueError: If `segment = "sents"` and the doc has no sentences.
     """
     has_sents = "sents" in doc.user_hooks or doc.has_annotation("SENT_START")
     if segment == "sents" and not has_sents:

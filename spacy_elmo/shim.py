@@ -1,4 +1,4 @@
-"""The biLM and its tokenizer in a thinc model: loaded when first needed, kept as safetensors."""
+"""Shim that holds a biLM and its tokenizer in a thinc model: loaded on first use."""
 
 import copy
 import hashlib
@@ -18,20 +18,20 @@ from torch.nn import Parameter
 
 from .saved_component import pack_folder, unpack_folder
 
-if TYPE_CHECKING:  # spaCy imports every factory with every pipeline: transformers must not come too
+if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformers is slow to import
     from hf_elmo import ElmoModel, ElmoTokenizer
 
-SOURCE_FILE = "source.json"  # stands in for the weights where they are not stored
+SOURCE_FILE = "source.json"  # instead of weights that are not stored
 WEIGHTS_FILE = "model.safetensors"
-_LOADING = threading.Lock()  # threads that share a pipeline shall not each read the weights
-DIGEST_PREFIX = "sha256:"  # the revision of a folder, which has no commit
-_MENDED_PROCESSES = {os.getpid()}  # the one that imports this, and its forks that have run a model
+_LOADING = threading.Lock()  # threads that share a pipeline load the weights once
+DIGEST_PREFIX = "sha256:"  # revision of a folder, which has no commit
+_KNOWN_PROCESSES = {os.getpid()}  # the importing process, and its forks that have run a model
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 
 class Bilm(NamedTuple):
-    """A biLM and the tokenizer that makes its input."""
+    """A biLM and its tokenizer."""
 
     model: "ElmoModel"
     tokenizer: "ElmoTokenizer"
@@ -41,15 +41,15 @@ class ElmoShim(Shim):
     """Hold a biLM for a thinc model.
 
     Args:
-        name: Folder or Hub name of the model, or the name of the bundled one.
+        name: Folder or Hub name of the model, or name of the bundled model.
         revision: Branch, tag or commit on the Hub; None = the newest.
-        dtype: What it computes in; None = as the model itself says.
-        quantization: `"int8"` or None; as for `choose_backend` of `hf_elmo`.
-        backend: What computes in inference; as for `choose_backend`.
+        dtype: Data type of computation; None = the model's own.
+        quantization: `"int8"` or None; see `choose_backend` of `hf_elmo`.
+        backend: Backend of inference; see `choose_backend`.
 
     Attributes:
-        device: Where the biLM runs.
-        store_weights: Whether weights are stored, or only where they come from.
+        device: Device of the biLM.
+        store_weights: Store the weights; otherwise only their source.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class ElmoShim(Shim):
         self.device: torch.device = get_torch_default_device()
         self.store_weights = True
         self._bilm: Bilm | None = None
-        self._source: dict[str, str] | None = None  # where the weights in memory come from
+        self._source: dict[str, str] | None = None  # source of the weights in memory
 
     def load(self) -> Bilm:
-        """Return the biLM, read from where its name says if it is not in memory yet.
+        """Return the biLM; load it on first use.
 
         Raises:
-            OSError: If there is no model of that name.
-            ValueError: If what is there is no ELMo.
+            OSError: If the model does not exist.
+            ValueError: If it is not an ELMo.
         """
         if self._bilm is None:
             with _LOADING:
@@ -84,16 +84,14 @@ class ElmoShim(Shim):
                     bilm = self._load_pretrained(self.name, self.revision)
                     self._source = None if self.store_weights else self._find_source(bilm.model)
                     self._bilm = bilm
-        mend_threads()
+        limit_fork_threads()
         return self._bilm
 
     def write(self, folder: Path) -> None:
-        """Write the biLM in the layout of `save_pretrained`, or only where it comes from.
-
-        The folder is there as a whole or not at all, wherever this process is killed.
+        """Write the biLM like `save_pretrained`, or only its source; atomic.
 
         Raises:
-            ValueError: If the weights shall not be stored, and are nowhere else any more.
+            ValueError: If the weights are not to be stored, and their source has changed.
         """
         bilm = self.load()
         source = None if self.store_weights else self._check_source()
@@ -113,14 +111,14 @@ class ElmoShim(Shim):
         shutil.rmtree(old, ignore_errors=True)
 
     def read(self, folder: Path) -> None:
-        """Read what `write` has written; nothing is fetched if the weights are there.
+        """Read the folder of `write`.
 
-        Weights that were not stored are read from where they were, or, if that folder is gone, from
-        where `name` says: they must be the same.
+        Weights that were not stored are read from their source, or, if that folder is missing, from
+        `name`. They must be the same.
 
         Raises:
             OSError: If the folder holds no model.
-            ValueError: If the weights are not the ones that were in use when it was written.
+            ValueError: If the weights have changed since they were saved.
         """
         if not folder.is_dir():
             raise FileNotFoundError(
@@ -152,13 +150,13 @@ class ElmoShim(Shim):
         source = _resolve_name(name)
         _check_is_elmo(name, source, revision)
         options = {} if self.dtype is None else {"dtype": getattr(torch, self.dtype)}
-        # A download may show how far it is.
+        # A download may show its progress.
         with no_progress_bars() if Path(source).is_dir() else nullcontext():
             model = ElmoModel.from_pretrained(source, revision=revision or "main", **options)
             tokenizer = ElmoTokenizer.from_pretrained(source, revision=revision or "main")
         try:
             model.to(self.device)
-        except (AssertionError, RuntimeError) as error:  # torch's for "there is no such device"
+        except (AssertionError, RuntimeError) as error:  # torch, if the device is missing
             raise ValueError(
                 f"Expected a device that PyTorch can use here, got {self.device}: {error}. Set "
                 "device of the 'elmo' component to \"cpu\" or null."
@@ -172,11 +170,11 @@ class ElmoShim(Shim):
         return {"name": self.name, "revision": cast(str, model.config._commit_hash)}
 
     def _check_source(self) -> dict[str, str]:
-        """Return where the weights come from, if it is known and they are there still."""
+        """Return the source of the weights; check that it is known and unchanged."""
         if self._source is None:
             raise ValueError(
                 "Expected store_weights = true: this biLM was read from a saved pipeline, and "
-                "nothing tells whether its weights, perhaps trained, are anywhere else."
+                "the source of its weights, which may be trained, is unknown."
             )
         name, revision = self._source["name"], self._source["revision"]
         if revision.startswith(DIGEST_PREFIX) and _digest_weights(name) != revision:
@@ -187,11 +185,11 @@ class ElmoShim(Shim):
         return self._source
 
     def to_bytes(self) -> bytes:
-        """Put the files that `write` writes into bytes."""
+        """Return the files of `write` as bytes."""
         return pack_folder(self.write)
 
     def from_bytes(self, data: bytes) -> Self:
-        """Read what `to_bytes` has given."""
+        """Read the bytes of `to_bytes`."""
         unpack_folder(data, self.read)
         return self
 
@@ -206,7 +204,7 @@ class ElmoShim(Shim):
             self.from_bytes(files)
 
     def copy(self) -> "ElmoShim":
-        """Copy the biLM with its weights, under an id of its own."""
+        """Copy the biLM with its weights; the copy has its own id."""
         copied = ElmoShim(self.name, self.revision, self.dtype, self.quantization, self.backend)
         copied.device, copied.store_weights = self.device, self.store_weights
         copied._source = self._source
@@ -221,13 +219,13 @@ class ElmoShim(Shim):
 
     @property
     def has_gradients(self) -> bool:
-        """Whether a step of an optimiser would change the biLM."""
+        """Whether an optimizer step would change the biLM."""
         return self._bilm is not None and any(
             parameter.grad is not None for parameter in self._bilm.model.parameters()
         )
 
     def finish_update(self, optimizer: Optimizer) -> None:
-        """Take an optimiser's step for each parameter that has a gradient."""
+        """Update each parameter that has a gradient."""
         if self._bilm is None:
             return
         for name, parameter in self._bilm.model.named_parameters():
@@ -239,7 +237,7 @@ class ElmoShim(Shim):
 
     @contextmanager
     def use_params(self, params: dict[tuple[int, str], Any]) -> Iterator[None]:
-        """Put other values, such as an optimiser's averages, in the place of the parameters."""
+        """Temporarily replace the parameters, for example by an optimizer's averages."""
         parameters = dict(self._bilm.model.named_parameters()) if self._bilm else {}
         others = {name: params[self.id, name] for name in parameters if (self.id, name) in params}
         own = {name: parameters[name].data for name in others}
@@ -253,28 +251,28 @@ class ElmoShim(Shim):
 
 
 def _set_values(parameter: Parameter, values: Tensor) -> None:
-    """Set the values of a parameter, and its version, even where they lie in the same memory.
+    """Set the values of a parameter, and increment its version, also for values in the same memory.
 
-    The cache of word vectors and the packed weights of the LSTMs are renewed when a parameter's
-    version has changed. thinc's optimisers write with NumPy, which does not change it.
+    The cache of word vectors and the packed LSTM weights depend on the version. thinc's optimizers
+    write with NumPy, which does not change it.
     """
     parameter.data = values
     torch.autograd.graph.increment_version(parameter)
 
 
-def mend_threads() -> None:
-    """Compute with one thread in a fork, as `nlp.pipe(n_process=2)` makes them.
+def limit_fork_threads() -> None:
+    """Compute with one thread in a forked process, such as those of `nlp.pipe(n_process=2)`.
 
-    The threads of PyTorch's pool are not copied with a process, and would be waited for forever.
+    The threads of PyTorch's pool do not exist in a fork, which would wait for them forever.
     """
-    if os.getpid() not in _MENDED_PROCESSES:
+    if os.getpid() not in _KNOWN_PROCESSES:
         torch.set_num_threads(1)
-        _MENDED_PROCESSES.add(os.getpid())
+        _KNOWN_PROCESSES.add(os.getpid())
 
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Keep transformers' bars off a terminal where `spacy train` writes its table."""
+    """Hide transformers' progress bars, which disturb the table of `spacy train`."""
     from transformers.utils import logging
 
     was_enabled = logging.is_progress_bar_enabled()
@@ -303,7 +301,7 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
         "Hub, which needs a network unless it was fetched before; `elmo-convert` makes such a "
         "folder from an older ELMo file."
     )
-    if "/" not in source and not Path(source).is_dir():  # no need to ask the Hub
+    if "/" not in source and not Path(source).is_dir():  # not a name on the Hub
         raise OSError(f"Found no ELMo model {name!r}. {advice}")
     try:
         check_name(source)

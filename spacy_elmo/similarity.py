@@ -1,4 +1,4 @@
-"""Similarity in context, for those who ask for it: by default, equal words are equal to spaCy."""
+"""Opt-in contextual similarity; spaCy's default is 1 for equal words."""
 
 import math
 
@@ -13,15 +13,9 @@ from .extensions import get_mean_vector, get_token_vector
 def add_similarity_hooks(doc: Doc) -> Doc:
     """Let `similarity` of a doc, its spans and its tokens compare ELMo's vectors.
 
-    spaCy takes equal words to be equal, so that both "bank"s of "the river bank by the bank" would
-    have a similarity of 1. It does not store hooks, nor pass them between processes: for docs from
-    `nlp.pipe(n_process=2)` or from disk, call this function.
-
-    Args:
-        doc: A doc that the `elmo` component has seen.
-
-    Returns:
-        The same doc.
+    Without it, both "bank"s of "the river bank by the bank" have a similarity of 1. spaCy does not
+    store hooks, nor pass them between processes: for docs from `nlp.pipe(n_process=2)` or from
+    disk, call this function. The `elmo` component must have processed the doc.
     """
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
         hooks["similarity"] = measure_similarity
@@ -29,19 +23,17 @@ def add_similarity_hooks(doc: Doc) -> Doc:
 
 
 def measure_similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> float:
-    """Return the cosine of the angle between two vectors in context, 0 if one of them is zero.
+    """Return the cosine of two contextual vectors; 0 if one of them is zero.
 
-    Args:
-        one: A doc, span or token; a longer one has the mean vector of its words.
-        other: Likewise.
+    The vector of a doc or span is the mean over its words.
 
     Raises:
-        TypeError: If the other is a lexeme, which has no context.
+        TypeError: If `other` is a lexeme, which has no context.
     """
     if not isinstance(other, Doc | Span | Token):
         raise TypeError(
             f"Expected a doc, span or token to compare with, got a {type(other).__name__}: "
-            "a word without a sentence has no vector in context."
+            "a word without a sentence has no contextual vector."
         )
     a, b = _get_vector(one), _get_vector(other)
     norm = math.sqrt(float(a @ a) * float(b @ b))

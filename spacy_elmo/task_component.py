@@ -1,4 +1,4 @@
-"""The `elmo_task` component: one of the six task models of `hf_elmo.tasks` on docs."""
+"""The `elmo_task` component: a task model of `hf_elmo.tasks` for docs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ from .layer_source import LayerSource, SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
 from .saved_component import Part, SavedComponent
 from .segments import find_segments
-from .shim import mend_threads, no_progress_bars
+from .shim import limit_fork_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words
 
 if TYPE_CHECKING:  # as in shim.py
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # as in shim.py
     from hf_elmo.tasks.registry import TaskModel
     from hf_elmo.tasks.task_inputs import Compute, WordInputs
 
-# Tasks of two texts, which a pipeline of single docs cannot do, and the methods that do them.
+# Tasks with two texts, which do not fit a pipeline of single docs, and their methods.
 PAIRED = {"entailment": "entail", "squad": "answer"}
 # Settings that change the output of a biLM, other than its weights and their shapes.
 BILM_FIELDS = (
@@ -47,11 +47,11 @@ BILM_FIELDS = (
 
 
 class Answer(NamedTuple):
-    """An answer to a question.
+    """Answer to a question.
 
     Attributes:
         span: Words of the paragraph.
-        score: Product of the probabilities of its first and of its last word.
+        score: Product of the probabilities of the first and the last word.
     """
 
     span: Span
@@ -64,22 +64,23 @@ class Answer(NamedTuple):
     default_config={"model": "", "predicate_pos": ["VERB"]},
 )
 class ElmoTask(SavedComponent):
-    """Run a model that `python -m hf_elmo train` has trained.
+    """Run a model that was trained with `python -m hf_elmo train`.
 
-    Named entities go to `doc.ents`, sentiment to `doc.cats` (the mean over the doc's sentences),
-    semantic roles to `doc._.srl`, and clusters of coreference to `doc.spans["coref_clusters_1"]`
-    and so on. Entailment and question answering take two docs: see `entail` and `answer`.
+    Named entities are written to `doc.ents`, sentiment to `doc.cats` (the mean over the doc's
+    sentences), semantic roles to `doc._.srl`, and coreference clusters to
+    `doc.spans["coref_clusters_1"]` and so on. Entailment and question answering read two docs: see
+    `entail` and `answer`.
 
-    The model reads the doc's sentences where a component before this one has set them, else the
-    whole doc as one sentence. Where an `elmo` component before this one has a biLM of the same
-    weights, its layers are taken, else the model runs its own.
+    The model reads the doc's sentences if an earlier component has set them, else the complete doc
+    as one sentence. If an earlier `elmo` component has a biLM with the same weights, the model uses
+    its layers; otherwise it runs its own biLM.
 
     Args:
-        nlp: The pipeline.
+        nlp: Pipeline.
         name: Name of the component.
         model: Folder of the trained model, or its name on the Hugging Face Hub.
-        predicate_pos: Parts of speech of predicates, for semantic roles, unless
-            `doc.spans["predicates"]` names them.
+        predicate_pos: Parts of speech of predicates, for semantic roles; `doc.spans["predicates"]`
+            overrides them.
     """
 
     def __init__(self, nlp: Language, name: str, model: str, predicate_pos: list[str]) -> None:
@@ -88,18 +89,18 @@ class ElmoTask(SavedComponent):
         self.source_name = model
         self.predicate_pos = list(predicate_pos)
         self._loaded: TaskModel | None = None
-        self._compared: tuple[Any, bool] | None = None  # marks of two biLMs' weights, the result
-        # An `elmo` component finds this and connects the link.
+        self._compared: tuple[Any, bool] | None = None  # fingerprints of two biLMs, result
+        # An `elmo` component finds this model and connects the link.
         attrs = {"upstream": ANY_UPSTREAM, "link": SourceLink()}
         self.model: ThincModel = Model(LISTENER_NAME, _read_layers, attrs=attrs)
         register_roles()
 
     def load(self) -> "TaskModel":
-        """Return the model, read from where its name says if it is not in memory yet.
+        """Return the model; load it on first use.
 
         Raises:
-            OSError: If there is no model of that name.
-            ValueError: If it is not a task model, or no name was given.
+            OSError: If the model does not exist.
+            ValueError: If it is not a task model, or there is no name.
         """
         if self._loaded is None:
             if not self.source_name:
@@ -108,11 +109,11 @@ class ElmoTask(SavedComponent):
                     "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
                 )
             self._loaded = _load_model(self.source_name)
-        mend_threads()
+        limit_fork_threads()
         return self._loaded
 
     def initialize(self, get_examples: Any = None, *, nlp: Language | None = None) -> None:
-        """Read the model; it comes trained."""
+        """Load the model, which is trained already."""
         self.load()
 
     # Docs
@@ -127,15 +128,15 @@ class ElmoTask(SavedComponent):
 
         Args:
             stream: Any docs.
-            batch_size: Docs that run at once.
+            batch_size: Docs per batch.
 
         Returns:
-            The docs, in their order, but for those of a batch that failed.
+            The docs in the same order, without those of failed batches.
         """
         for docs in util.minibatch(stream, size=batch_size):
             try:
                 self._annotate(docs)
-            except Exception as error:  # noqa: BLE001 (whatever the pipeline's user decides)
+            except Exception as error:  # noqa: BLE001 (the user's handler decides)
                 self._handle_error(self.name, self, docs, error)
             else:
                 yield from docs
@@ -143,16 +144,16 @@ class ElmoTask(SavedComponent):
     _handle_error: Callable[..., None] = staticmethod(util.raise_error)
 
     def set_error_handler(self, error_handler: Callable[..., None]) -> None:
-        """Set what `pipe` calls when docs fail; spaCy calls this."""
+        """Set the function that `pipe` calls for failed docs."""
         self._handle_error = error_handler
 
     def _annotate(self, docs: Sequence[Doc]) -> None:
-        """Read examples, predict them, write the results."""
+        """Make examples, predict, write the results."""
         task = self.load().task
         if task.name in PAIRED:
             raise ValueError(
-                f"Expected a task of single texts, got {task.name!r}, which reads two. Take docs "
-                "from nlp.make_doc(text), and call the component's method "
+                f"Expected a task of single texts, got {task.name!r}, which reads two. Make docs "
+                "with nlp.make_doc(text), and call the component's method "
                 f"{PAIRED[task.name]}(pairs)."
             )
         annotator = ANNOTATORS[task.name]
@@ -178,14 +179,14 @@ class ElmoTask(SavedComponent):
         """Predict whether the second text of a pair follows from the first.
 
         Args:
-            pairs: Premises and hypotheses; a doc is read as one sentence.
+            pairs: Premises and hypotheses; each doc is one sentence.
 
         Returns:
-            For each pair, the labels with their probabilities.
+            The probability of each label, for each pair.
 
         Raises:
             TypeError: If a text is not a doc.
-            ValueError: If the model is of another task, or a doc has no words.
+            ValueError: If the model has another task, or a doc has no words.
         """
         from hf_elmo.tasks.data.readers import Pair
 
@@ -197,15 +198,14 @@ class ElmoTask(SavedComponent):
         """Answer questions.
 
         Args:
-            pairs: Questions and paragraphs that contain their answers; a doc is read as one
-                sentence.
+            pairs: Questions, and paragraphs with their answers; each doc is one sentence.
 
         Returns:
-            The answers, each with its words in the paragraph.
+            The answers.
 
         Raises:
             TypeError: If a text is not a doc.
-            ValueError: If the model is of another task, or a doc has no words.
+            ValueError: If the model has another task, or a doc has no words.
         """
         from hf_elmo.tasks.squad import Question
 
@@ -223,7 +223,7 @@ class ElmoTask(SavedComponent):
         return answers
 
     def _check_is(self, name: str) -> "WordInputs":
-        """Return inputs that run the model's own biLM, if the model is of the task."""
+        """Check the task; return inputs that run the model's own biLM."""
         task, _, inputs = self.load()
         if task.name != name:
             raise ValueError(f"Expected a model of the task {name}, got one of {task.name}.")
@@ -232,14 +232,14 @@ class ElmoTask(SavedComponent):
     # Layers of an `elmo` component
 
     def _share_layers(self, docs: Sequence[Doc]) -> "WordInputs":
-        """Return inputs with the layers of an `elmo` component, if its biLM is the model's."""
+        """Return inputs with the layers of an `elmo` component, if its biLM has equal weights."""
         _, model, inputs = self.load()
         source = self.model.attrs["link"].find()
         if source is None:
             return inputs
         if not self._is_same(source):
             for doc in docs:
-                source.held.take(doc)  # drops the layers that are held for this component
+                source.held.take(doc)  # drops the layers held for this component
             return inputs
         held: dict[tuple[str, ...], Tensor] = {}
         for doc, (layers, segments) in zip(docs, self.model.predict(docs), strict=True):
@@ -249,7 +249,7 @@ class ElmoTask(SavedComponent):
         return inputs.with_layers(partial(_fetch_held, held))
 
     def _is_same(self, source: LayerSource) -> bool:
-        """Whether the biLM of an `elmo` component computes the same as the model's."""
+        """Return whether the biLM of an `elmo` component equals the model's."""
         from hf_elmo.weight_fingerprint import fingerprint_weights
 
         model, shim = self.load().model, get_shim(source.model)
@@ -284,7 +284,7 @@ class ElmoTask(SavedComponent):
 def _fetch_held(
     held: dict[tuple[str, ...], "Tensor"], sentences: Sequence[Sequence[str]], compute: "Compute"
 ) -> Iterator["Tensor"]:
-    """Return the layers of sentences, computing those that are not held."""
+    """Return the layers of sentences; compute the others."""
     missing = [words for words in sentences if tuple(words) not in held]
     computed = iter(compute(missing)) if missing else iter(())
     for words in sentences:

@@ -34,9 +34,9 @@ class Annotator(NamedTuple, Generic[Example, Found]):
     """Functions of a task that read docs and write results.
 
     Attributes:
-        read: Makes examples from a doc's sentences and the parts of speech of predicates.
-        write: Writes the predictions of a doc's examples to the doc.
-        finds: Name of the model's method that predicts.
+        read: Makes examples from a doc, its sentences and the parts of speech of predicates.
+        write: Writes the predictions for a doc's examples to the doc.
+        finds: Name of the model's prediction method.
     """
 
     read: Callable[[Doc, list[Segment], Sequence[str]], list[Placed[Example]]]
@@ -60,7 +60,7 @@ def _read_tagged(
 def _write_entities(
     doc: Doc, placed: list[Placed["TaggedSentence"]], found: list[list["labels.Span"]]
 ) -> None:
-    """Add entities that overlap none of the doc, as spaCy's own component does."""
+    """Add entities that do not overlap others, like spaCy's own component."""
     taken = {token.i for entity in doc.ents for token in entity}
     spans = [
         Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)
@@ -98,9 +98,8 @@ def _read_frames(
         predicates = {token.i for token in doc if token.pos_ in predicate_pos}
     else:
         raise ValueError(
-            "Expected a doc of which the predicates are known, to find their roles: put a "
-            "component before this one that sets token.pos_, or name the predicates in "
-            f"doc.spans[{PREDICATES_NAME!r}]."
+            "Expected a doc with known predicates, to find their roles: put a component before "
+            f"this one that sets token.pos_, or list them in doc.spans[{PREDICATES_NAME!r}]."
         )
     return [
         Placed(rows, Frame(list_words(doc, rows), place, []))
@@ -116,7 +115,7 @@ def _write_roles(doc: Doc, placed: list[Placed["Frame"]], found: list[list["labe
         for (rows, frame), roles in zip(placed, found, strict=True)
         for role in roles
     ]
-    doc.user_data[ROLES_KEY] = [len(doc), listed]  # places hold for as many tokens
+    doc.user_data[ROLES_KEY] = [len(doc), listed]  # the indices are valid for this number of tokens
 
 
 def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed["Document"]]:

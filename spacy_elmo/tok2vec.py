@@ -1,4 +1,4 @@
-"""`spacy_elmo.ElmoTok2Vec.v1`: ELMo beside a component's own embedding, into its encoder."""
+"""`spacy_elmo.ElmoTok2Vec.v1`: ELMo and a component's own embedding as encoder input."""
 
 from spacy.util import registry
 from thinc.api import Maxout, NumpyOps, chain, concatenate, with_array
@@ -14,18 +14,18 @@ def make_elmo_tok2vec(
     elmo_output: ThincModel | None = None,
     maxout_pieces: int = 3,
 ) -> ThincModel:
-    """Put ELMo at the input, and perhaps the output, of a component's encoder.
+    """Concatenate ELMo with the input, and optionally with the output, of an encoder.
 
-    Computes `h = encode(maxout([elmo; embed]))`, and `[h; elmo_output]` where that is given: the
-    `[x; ELMo]` and `[h; ELMo]` of Peters et al. 2018, section 3.3, each with a mix of its own.
+    Computes `h = encode(maxout([elmo; embed]))`, and `[h; elmo_output]` if there is one: the
+    `[x; ELMo]` and `[h; ELMo]` of Peters et al. 2018, section 3.3, each with its own mix.
 
     Args:
-        elmo: A listener.
-        encode: An encoder, such as `spacy.MaxoutWindowEncoder.v2` or `spacy.TorchBiLSTMEncoder.v1`.
-        embed: The component's own embedding, such as `spacy.MultiHashEmbed.v2`, or a listener to a
-            shared `tok2vec`; None = ELMo alone.
-        elmo_output: Another listener for the output; None = `h` alone.
-        maxout_pieces: Of the layer that brings the input to the encoder's width.
+        elmo: Listener for the input.
+        encode: Encoder, such as `spacy.MaxoutWindowEncoder.v2` or `spacy.TorchBiLSTMEncoder.v1`.
+        embed: Embedding, such as `spacy.MultiHashEmbed.v2`, or a listener to a shared `tok2vec`;
+            None = only ELMo.
+        elmo_output: Second listener, for the output; None = only `h`.
+        maxout_pieces: Pieces of the maxout layer that maps the input to the encoder's width.
 
     Returns:
         A model from docs to vectors, `(tokens, width)` each.

@@ -46,22 +46,11 @@ BANNED_TURN = re.compile(
     r"\b(of which|by which|that is no|is none|lest|anew|told|tells?|met|begun|go(es)? on|going on"
     r"|stands?|stood|lies|lays? out|laid out|puts? right|for the while|those that|what is)\b"
 )
-# Folders and pages that are written so; the others follow, folder by folder.
-PLAIN = (
-    "convert",
-    "hf_elmo/corpus",
-    "hf_elmo/files",
-    "hf_elmo/inference",
-    "hf_elmo/language_model",
-    "hf_elmo/onnx",
-    "hf_elmo/pretraining",
-    "hf_elmo/tasks",
-    "hf_elmo/text",
-    "hf_elmo/training",
-)
+# Packages whose docstrings, comments and messages are searched for them, beside all pages.
+PLAIN = ("convert", "hf_elmo", "spacy_elmo")
 TEXTS = sorted(
     path
-    for folder in (*PLAIN, "docs", "examples", "hf_elmo/bundled")
+    for folder in (*PLAIN, "docs", "examples")
     for suffix in ("py", "md")
     for path in (ROOT / folder).rglob(f"*.{suffix}")
     if (suffix == "md" or folder in PLAIN) and path.name != "demo.md"

@@ -47,11 +47,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_variables(path: Path) -> Iterator[dict[str, LazyTensor]]:
-    """Open the variables of an HDF5 file by their standard names.
-
-    Raises:
-        ConversionError: If the HDF5 file is incomplete, or refers to other files.
-    """
+    """Open the variables of an HDF5 file by their standard names."""
     if path.is_dir():
         raise ConversionError(f"{path}: expected an HDF5 file, got a folder.")
     if not h5py.is_hdf5(path):

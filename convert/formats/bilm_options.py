@@ -20,11 +20,7 @@ DEFAULT_CLIP = 3
 
 
 def read_options(path: Path) -> dict[str, Any]:
-    """Read bilm-tf's options.json.
-
-    Raises:
-        ConversionError: If it is not a JSON object.
-    """
+    """Read bilm-tf's options.json, or another JSON object."""
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
@@ -194,11 +190,7 @@ def warn_of_guess(source: Path) -> None:
 
 
 def make_options(config: ElmoConfig) -> dict[str, Any]:
-    """Make the options with which bilm-tf and AllenNLP build this biLM.
-
-    Raises:
-        ConversionError: If bilm-tf does not support the biLM; the message lists all reasons.
-    """
+    """Make the options of bilm-tf and AllenNLP; the error lists all unsupported features."""
     lacks = list(_missing_features(config))
     if lacks:
         raise ConversionError(f"bilm-tf's format does not support this model: {'; '.join(lacks)}.")
@@ -230,13 +222,8 @@ def make_options(config: ElmoConfig) -> dict[str, Any]:
 def _missing_features(config: ElmoConfig) -> Iterator[str]:
     """List the features of a biLM that bilm-tf does not support."""
     special = ElmoConfig()
-    names = (
-        "sentence_start_char_id",
-        "sentence_end_char_id",
-        "word_start_char_id",
-        "word_end_char_id",
-        "char_padding_id",
-    )
+    marks = ("sentence_start", "sentence_end", "word_start", "word_end")
+    names = [*(f"{mark}_char_id" for mark in marks), "char_padding_id"]
     if config.char_embedding_size and (
         config.char_vocab_size < NUM_BYTE_CHARACTERS
         or any(getattr(config, name) != getattr(special, name) for name in names)

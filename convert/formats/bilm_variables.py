@@ -175,13 +175,7 @@ def gather_checkpoint(
 
 
 def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
-    """Read a vocabulary like bilm-tf: one word per line, without surrounding whitespace.
-
-    Args:
-        path: The file.
-        num_rows: Expected number of words.
-        rows_of: Name of the table with these rows, for messages.
-    """
+    """Read a vocabulary like bilm-tf: one word per line, without surrounding whitespace."""
     try:
         with path.open(encoding="utf-8") as file:
             words = tuple(word for word in map(str.strip, file) if word != SKIPPED_LINE)

@@ -225,11 +225,7 @@ def _describe_origin(checkpoint: Checkpoint, settings: WriteSettings) -> Iterato
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:
-    """Write tensors in blocks of rows, to limit memory.
-
-    Raises:
-        ConversionError: If a value is too large for the data type.
-    """
+    """Write tensors in blocks of rows, to limit memory."""
     shapes = {name: (dtype, tensor.shape) for name, tensor in tensors.items()}
     header, _ = make_header(shapes, {"format": "pt"})
     number_type = getattr(torch, dtype)

@@ -94,12 +94,9 @@ def _expect(path: Path) -> Path:
 
 
 def find_settings(folder: Path) -> Path | None:
-    """Find the settings of a model.
+    """Find the settings of a model; None = not in the folder.
 
     `config.json` names them, usually by a path on another machine.
-
-    Returns:
-        Their path; None = not in the folder.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -135,11 +132,7 @@ def _apply_settings(options: dict[str, Any], path: Path) -> None:
 
 
 def read_lexicon(path: Path, num_rows: int) -> dict[str, int]:
-    """Read a lexicon like elmo.py: one `token<TAB>row` per line.
-
-    Raises:
-        ConversionError: If it is broken, or its rows are outside the table.
-    """
+    """Read a lexicon like elmo.py: one `token<TAB>row` per line."""
     if path.stat().st_size > MAX_LEXICON_SIZE:
         raise ConversionError(
             f"{path}: expected a lexicon of at most {MAX_LEXICON_SIZE:,} bytes, got "

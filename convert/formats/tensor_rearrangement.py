@@ -80,14 +80,15 @@ def list_stored_tensors(config: ElmoConfig, rules: Iterable[Rule]) -> Iterator[S
 
     The list is lazy: malicious options may require 10**9 layers.
     """
-    for name, shape in _list_shapes(config):
+    for name, shape in list_shapes(config):
         for rule in rules:
             if match := re.fullmatch(rule.name, name):
                 variable = rule.variable.format(*match.groups())
                 yield StoredTensor(name, shape, variable, rule.arrangement, rule.half)
 
 
-def _list_shapes(config: ElmoConfig) -> Iterator[tuple[str, Shape]]:
+def list_shapes(config: ElmoConfig) -> Iterator[tuple[str, Shape]]:
+    """List the tensors of the biLM's state dict with their shapes."""
     ours, width = "token_encoder", config.num_filters
     size, cell = config.projection_size, config.cell_size
     if config.word_embedding_size:
@@ -122,12 +123,7 @@ def _list_module(name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
 def gather_tensors(
     expected: Iterable[StoredTensor], variables: Mapping[str, LazyTensor], source: str
 ) -> dict[str, LazyTensor]:
-    """Find the biLM's tensors among a file's variables.
-
-    Args:
-        expected: Expected tensors.
-        variables: Variables of the file by their standard names.
-        source: Name of the file, for messages.
+    """Find the biLM's tensors among the variables of a file, by their standard names.
 
     Raises:
         ConversionError: If a variable is missing, unexpected, or has another shape.

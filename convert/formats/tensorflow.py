@@ -17,10 +17,7 @@ INDEX = ".index"
 FILE_NAME = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Modules store their checkpoint in variables/, DeepPavlov's language models in saves/.
 FOLDERS = (".", "variables", "saves")
-VOCABULARIES = (
-    "vocab.txt",
-    "vocab-2016-09-10.txt",
-)  # the second name is used by bilm-tf's released checkpoint
+VOCABULARIES = ("vocab.txt", "vocab-2016-09-10.txt")  # the second one: bilm-tf's checkpoint
 # bilm-tf's names in the scope of a biLM. All other variables are the last LSTM states.
 BILM_NAME = re.compile(
     r"char_embed|embedding|(CNN|CNN_high_\d+|CNN_proj|softmax)/\w+|RNN_[01]/.+/LSTMCell/\w+"
@@ -82,14 +79,7 @@ def _list_prefixes(folder: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """Find the checkpoint that belongs to a folder or file.
-
-    Returns:
-        The path of its index, without ".index".
-
-    Raises:
-        ConversionError: If there is no checkpoint, or more than one.
-    """
+    """Find the only checkpoint of a folder or file: the path of its index without ".index"."""
     match = FILE_NAME.fullmatch(path.name)
     if path.is_dir() or path.name == "checkpoint":
         prefixes = _list_prefixes(path if path.is_dir() else path.parent)

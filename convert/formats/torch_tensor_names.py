@@ -65,11 +65,7 @@ class TensorNames:
 def guess_options(
     tensors: Mapping[str, LazyTensor], names: TensorNames, source: Path
 ) -> dict[str, Any]:
-    """Infer bilm-tf's options from the tensors.
-
-    Raises:
-        ConversionError: If there are no LSTMs.
-    """
+    """Infer bilm-tf's options from the tensors."""
     layers = list_numbered(f"{names.lstm.format('forward', '{}')}.state_projection.weight", tensors)
     convolutions = list_numbered(f"{names.convolution}.weight", tensors)
     if not layers or any(len(tensor.shape) < 2 for tensor in (*layers, *convolutions)):
@@ -91,11 +87,7 @@ def guess_options(
 def make_config(
     options: Mapping[str, Any], tensors: Mapping[str, LazyTensor], names: TensorNames, **others: Any
 ) -> ElmoConfig:
-    """Make the configuration of a biLM from bilm-tf's options and the tensors.
-
-    Raises:
-        ConversionError: If an option is missing, of the wrong type or out of range.
-    """
+    """Make the configuration of a biLM from bilm-tf's options and the tensors."""
     values: dict[str, Any] = {
         "use_cell_projection": True,
         "use_token_projection": f"{names.projection}.weight" in tensors,

@@ -97,27 +97,23 @@ class LayerCache:
             yield _decode_rows(fresh[key] if key in fresh else self._get(key))
 
     def _keep(self, key: bytes, rows: npt.NDArray[np.int16]) -> None:
-        if (
-            os.getpid() != self._process
-        ):  # cells in a file are shared between processes, the index is not
+        if os.getpid() != self._process:  # processes share cells in a file, but not the index
             return
         with self._lock:
-            if key not in self._positions:
-                self._keep_new(key, rows)
-
-    def _keep_new(self, key: bytes, rows: npt.NDArray[np.int16]) -> None:
-        if self._num_used + rows.size > len(self._cells):
-            if not self._is_full:
+            if key in self._positions:
+                return
+            stop = self._num_used + rows.size
+            if stop <= len(self._cells):
+                self._cells[self._num_used : stop] = rows.ravel()
+                self._positions[key] = (self._num_used, rows.shape)
+                self._num_used = stop
+            elif not self._is_full:
+                self._is_full = True
                 logger.warning(
                     "The cache of ELMo layers is full at %d sentences. Others are recomputed in "
                     "each epoch. Its max_bytes sets its size.",
                     len(self),
                 )
-            self._is_full = True
-            return
-        self._cells[self._num_used : self._num_used + rows.size] = rows.ravel()
-        self._positions[key] = (self._num_used, rows.shape)
-        self._num_used += rows.size
 
     def _get(self, key: bytes) -> npt.NDArray[np.int16]:
         start, shape = self._positions[key]

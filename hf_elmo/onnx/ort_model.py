@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, cast
@@ -22,7 +23,7 @@ from hf_elmo.loading import BILM_PREFIXES, check_tokenizer, check_weights
 from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_outputs import ElmoModelOutput
-from hf_elmo.word_cache import WordCache, WordIds, encode_distinct, encode_in_chunks
+from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
 from .graph import Array, BuiltModel, Direction, Quantization, make_direction, make_encoder
 from .support import has_exact_int8
@@ -39,21 +40,13 @@ _ABANDONED: list[object] = []
 
 @dataclass
 class Sessions:
-    """Sessions of ONNX Runtime, and where they may be used.
+    """Sessions of ONNX Runtime, for one process and number of threads."""
 
-    Attributes:
-        process: Process id: after a fork, the child makes its own.
-        threads: Number of threads that they were made for.
-        encoder: From the ids of words to their vectors.
-        directions: From word vectors to layers, the forward direction first.
-        pool: A thread for each direction, or None.
-    """
-
-    process: int
+    process: int  # after a fork, the child makes its own
     threads: int
-    encoder: onnxruntime.InferenceSession
-    directions: list[onnxruntime.InferenceSession]
-    pool: ThreadPoolExecutor | None
+    encoder: onnxruntime.InferenceSession  # from the ids of words to their vectors
+    directions: list[onnxruntime.InferenceSession]  # from word vectors to layers, forward first
+    pool: ThreadPoolExecutor | None  # a thread for each direction
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # `os` is gone at exit
         if getpid() != self.process:
@@ -215,20 +208,18 @@ class OrtElmoModel(ElmoBilm):
             ThreadPoolExecutor(2, "elmo-onnx") if runs_both else None,
         )
 
-    def _encode(self, *batches: WordIds) -> list[Tensor]:
+    def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
+        """Encode words independently of each other, as `ElmoModel.encode_words` does."""
         session = self._get_sessions().encoder
 
         def encode(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-            ids = {"input_ids": input_ids, "word_input_ids": word_input_ids}
-            feeds = {name: x.int().numpy() for name, x in ids.items() if x is not None}
+            inputs = {"input_ids": input_ids, "word_input_ids": word_input_ids}
+            feeds = {name: x.int().numpy() for name, x in inputs.items() if x is not None}
             return torch.from_numpy(session.run(None, feeds)[0])
 
-        def encode_all(input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-            return encode_in_chunks(encode, self.config, input_ids, word_input_ids)
-
-        return [
-            encode_distinct(encode_all, self.config, self.word_cache, (), *ids) for ids in batches
-        ]
+        encode_all = partial(encode_in_chunks, encode, self.config)
+        ids = input_ids, word_input_ids
+        return encode_distinct(encode_all, self.config, self.word_cache, (), *ids)
 
     def run_lstms(
         self,
@@ -320,11 +311,7 @@ def _describe_weights(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
 
 
 class ModelWeights:
-    """The weights of a model in memory, which must not change.
-
-    Args:
-        weights: The weights by their names.
-    """
+    """The weights of a model in memory, which must not change."""
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
         self.weights = weights

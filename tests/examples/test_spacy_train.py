@@ -1,6 +1,8 @@
 """examples/spacy_train: public files become docs, twins differ in ELMo alone, the table is made."""
 
 import importlib.util
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from spacy.tokens import DocBin
 from thinc.api import Config
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "spacy_train"
-CONFIGS = ("ewt", "ner", "textcat", "spancat")
+CONFIGS = ("ewt", "ner", "textcat", "spancat", "english")
 
 # Sentences of our own, in the formats of the public files.
 TREEBANK = """# text = Don't look.
@@ -51,6 +53,7 @@ def data(tmp_path: Path) -> Path:
         "ewt/en_ewt-ud-{}.conllu": TREEBANK
         * 40,  # the parser learns no label that is rarer than 30
         "ner/wnut17/{}.conll": ENTITIES * 3,
+        "ner/wikigold/{}.conll": ENTITIES * 3,
         "ner/litbank/{}.conll": SPANS * 3,
         "trec/{}.txt": QUESTIONS * 10,
     }
@@ -192,12 +195,34 @@ def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
     assert "prefers-color-scheme: dark" in (output / "mix.svg").read_text(encoding="utf-8")
 
 
-def run(*arguments: str | Path) -> None:
+@pytest.mark.slow
+def test_one_command_makes_a_wheel_of_an_english_pipeline(data: Path, tmp_path: Path) -> None:
+    project = shutil.copytree(FOLDER, tmp_path / "project")
+    settings = ["--vars.data", str(data), "--vars.english_steps", "2"]
+    run("-m", "weasel", "run", "english", ".", *settings, cwd=project)
+    (wheel,) = project.glob("packages/*/dist/en_elmo_mini-0.1.0-*.whl")
+    site = tmp_path / "site"
+    run("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site), str(wheel))
+    code = f"""
+import sys
+sys.path.insert(0, {str(site)!r})
+import spacy
+nlp = spacy.load("en_elmo_mini")
+assert nlp.pipe_names == ["elmo", "tagger", "morphologizer", "parser", "lemmatizer", "ner"]
+assert nlp("Do n't look .").has_annotation("DEP")
+assert [source["license"] for source in nlp.meta["sources"]][0] == "CC BY-SA 4.0"
+assert "spacy-elmo" in " ".join(nlp.meta["requirements"])
+"""
+    run("-c", code, cwd=tmp_path)
+
+
+def run(*arguments: str | Path, cwd: Path = FOLDER) -> None:
     result = subprocess.run(
         [sys.executable, *map(str, arguments)],
-        cwd=FOLDER,
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -24,14 +24,14 @@ AddElmo = Callable[..., Any]
 def test_excluded_elmo_is_an_error_that_names_it(trained: Language, tmp_path: Path) -> None:
     trained.to_disk(tmp_path)
     nlp = spacy.load(tmp_path, exclude=["elmo"])
-    with pytest.raises(ValueError, match="none stands before it"):
+    with pytest.raises(ValueError, match="no such component is before it"):
         nlp("The bank")
 
 
 def test_listener_before_elmo_is_an_error(nlp: Language, add_elmo: AddElmo) -> None:
     add_tagger(nlp)
     add_elmo()
-    with pytest.raises(ValueError, match="none stands before it"):
+    with pytest.raises(ValueError, match="no such component is before it"):
         initialize(nlp)
 
 
@@ -173,5 +173,5 @@ def test_sourced_config_works_alone_only_with_replaced_listeners(
         for one, two in zip(predict(nlp), expected, strict=True):
             assert_allclose(one, two, **CLOSE)
     else:
-        with pytest.raises(ValueError, match="none stands before it"):
+        with pytest.raises(ValueError, match="no such component is before it"):
             predict(nlp)

@@ -97,7 +97,7 @@ def test_roles_are_those_of_each_predicate(nlp: Language, add_task: AddTask) -> 
 def test_predicates_may_be_named(nlp: Language, add_task: AddTask) -> None:
     component = add_task("srl")
     doc = Doc(nlp.vocab, words=CAT)
-    with pytest.raises(ValueError, match="Expected a doc of which the predicates are known"):
+    with pytest.raises(ValueError, match="Expected a doc with known predicates"):
         component(doc)
     doc.spans["predicates"] = [doc[3:4]]
     (found,) = predict(component, [Frame(CAT, 3, [])])

@@ -178,7 +178,7 @@ BROKEN_FOLDERS = {
     ),
     "config of another": (
         lambda folder: edit_config(folder, cell_size=7),
-        r"expected a tensor backward_lstm.layers.0.bias of shape \(28,\), found \(24,\)",
+        r"expected a tensor forward_lstm.layers.0.input_weight of shape \(28, 4\), found \(24, 4\)",
     ),
 }
 
