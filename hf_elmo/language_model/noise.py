@@ -11,12 +11,15 @@ def misspell(word: str, rng: random.Random) -> str:
     if len(word) < MIN_LENGTH:
         return word
     place = rng.randrange(len(word) - 1)
+    return rng.choice(list(list_errors(word, place, rng).values()))
+
+
+def list_errors(word: str, place: int, rng: random.Random) -> dict[str, str]:
+    """Make each kind of error at a character that is not the last one."""
     before, here, after = word[:place], word[place], word[place + 1 :]
-    return rng.choice(
-        [
-            before + after[0] + here + after[1:],
-            before + after,
-            before + here + here + after,
-            before + rng.choice(ascii_lowercase) + after,
-        ]
-    )
+    return {
+        "swap": before + after[0] + here + after[1:],
+        "drop": before + after,
+        "repeat": before + here + here + after,
+        "replace": before + rng.choice(ascii_lowercase) + after,
+    }

@@ -139,20 +139,25 @@ def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
 
     Args:
         text: The text.
-        max_size: Maximum number of pieces, including `<S>`, `</S>` and `<UNK>`.
+        max_size: Number of pieces, including `<S>`, `</S>` and `<UNK>`; more if the text has more
+            characters.
 
     Returns:
         The pieces by decreasing frequency in the text, after the three special words.
     """
-    pieces = Tokenizer(models.BPE(unk_token=UNKNOWN, continuing_subword_prefix=PIECE_MARK))
-    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    learner = Tokenizer(models.BPE(unk_token=UNKNOWN, continuing_subword_prefix=PIECE_MARK))
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner = {PIECE_MARK + character for word in count_words(text(None)) for character in word[1:]}
     trainer = trainers.BpeTrainer(
         vocab_size=max_size,
-        special_tokens=list(SPECIAL_WORDS),
+        # Listed in order, because ids break ties: otherwise two runs learn different pieces.
+        special_tokens=[*SPECIAL_WORDS, *sorted(inner)],
         continuing_subword_prefix=PIECE_MARK,
         show_progress=False,
     )
-    pieces.train_from_iterator(map(" ".join, text(None)), trainer)
+    learner.train_from_iterator(map(" ".join, text(None)), trainer)
+    pieces = Tokenizer(learner.model)  # in which nothing is special
+    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     counts = count_words(split_words(text, pieces)(None))
     counts.update(dict.fromkeys(pieces.get_vocab(), 0))  # even if unused
     return TargetVocabulary(build_vocabulary(counts, min_count=0).words, pieces)

@@ -1,9 +1,15 @@
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hf_elmo.language_model.vocabulary import TargetVocabulary, build_vocabulary, count_words
+from hf_elmo.language_model.vocabulary import (
+    TargetVocabulary,
+    build_pieces,
+    build_vocabulary,
+    count_words,
+)
 
 
 def test_words_are_sorted_by_count_then_by_name_after_the_special_ones() -> None:
@@ -63,3 +69,33 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         ValueError, match=r"Expected UTF-8 with one word per line in .*v\.txt, got:"
     ):
         TargetVocabulary.from_file(tmp_path / "v.txt")
+
+
+def read_pieces_text(rng: object = None) -> Iterator[list[str]]:
+    return iter([["lower", "low"], ["newer", "new", "lower"], ["new", "newer"]] * 3)
+
+
+def test_pieces_are_all_listed_by_decreasing_frequency() -> None:
+    vocabulary = build_pieces(read_pieces_text, max_size=16)
+
+    assert vocabulary.pieces is not None
+    assert set(vocabulary.pieces.get_vocab()) == set(vocabulary.words)
+    assert len(vocabulary) == 16
+    counts = count_words(vocabulary.read(read_pieces_text)(None))
+    frequencies = [counts[piece] for piece in vocabulary.words[3:]]
+    assert frequencies == sorted(frequencies, reverse=True)
+    assert frequencies[-1] == 0  # a letter that only occurs in longer pieces
+
+
+def test_pieces_of_a_text_are_always_the_same() -> None:
+    first, second = (build_pieces(read_pieces_text, max_size=16) for _ in range(2))
+    assert first.words == second.words
+
+
+def test_pieces_are_saved_with_their_vocabulary(tmp_path: Path) -> None:
+    vocabulary = build_pieces(read_pieces_text, max_size=16)
+    vocabulary.save(tmp_path)
+
+    loaded = TargetVocabulary.from_file(tmp_path)
+    assert loaded.words == vocabulary.words
+    assert [*loaded.read(read_pieces_text)(None)] == [*vocabulary.read(read_pieces_text)(None)]
