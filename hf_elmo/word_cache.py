@@ -1,8 +1,9 @@
 """Encode distinct words once, and cache their vectors from call to call."""
 
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from typing import cast
 
 import numpy as np
@@ -11,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from .configuration_elmo import ElmoConfig
-from .weight_fingerprint import KeptResult
 
 WORDS_PER_CHUNK = 128  # words encoded at a time: bounds memory
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
-ENTRY_BYTES = 700  # of a tensor, a key's bytes object, and their node in an OrderedDict
+ENTRY_BYTES = 250  # of a key's bytes object, the number of its slot, and their node in the dict
 
 # Character ids `(words, characters)` and rows of the lexicon `(words,)`; None = not read.
 WordIds = tuple[Tensor | None, Tensor | None]
@@ -140,7 +140,8 @@ class WordCache:
     """Cache the vectors of words; without room, the least recently used ones are dropped.
 
     A vector depends on a word, on weights and on settings: when their fingerprint changes, all
-    vectors are dropped. Threads and forked processes can use it; copies start empty.
+    vectors are dropped. Threads can share a cache. Copies and forked processes start with an empty
+    one.
 
     Args:
         max_bytes: Limit of the size of all entries; 0 = cache nothing.
@@ -148,19 +149,29 @@ class WordCache:
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._kept = KeptResult()
-        self.clear()
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[bytes, int] = OrderedDict()  # rows of the table, oldest use first
+        self._forget(None)
+
+    def _forget(self, weights: object) -> None:
+        self._weights = weights
+        self._slots.clear()
+        self._table: Tensor | None = None
 
     def __reduce__(self) -> tuple[type["WordCache"], tuple[int]]:
         return WordCache, (self.max_bytes,)
 
     def __len__(self) -> int:
-        return len(self._vectors)
+        return len(self._slots)
 
     def clear(self) -> None:
         """Drop all vectors."""
-        self._kept.clear()
-        self._vectors: OrderedDict[bytes, Tensor] = OrderedDict()
+        with self._lock:
+            self._forget(None)
 
     def fetch(
         self, keys: Sequence[bytes], weights: object, compute: Callable[[list[bytes]], Tensor]
@@ -175,16 +186,44 @@ class WordCache:
         Returns:
             Vectors, shape `(words, width)`.
         """
-        # Each operation on `vectors` is atomic, so that no thread waits for a lock.
-        self._vectors = vectors = self._kept.get(weights, OrderedDict)
-        found = {key: vectors.pop(key, None) for key in keys}
-        missing = [key for key, vector in found.items() if vector is None]
-        if missing:
-            found.update(zip(missing, map(torch.clone, compute(missing)), strict=True))
-        for key, vector in found.items():
-            vectors[key] = vector
-        entry_bytes = ENTRY_BYTES + len(keys[0]) + found[keys[0]].nbytes
-        while len(vectors) * entry_bytes > self.max_bytes:
-            with suppress(KeyError):  # another thread has taken the last one
-                vectors.popitem(last=False)
-        return torch.stack(list(found.values()))
+        if os.getpid() != self._process:
+            self._start()  # a thread of the parent may have held the lock when it forked
+        with self._lock:
+            if weights != self._weights:
+                self._forget(weights)
+            slots = [self._slots.get(key, -1) for key in keys]
+            for key, slot in zip(keys, slots, strict=True):
+                if slot >= 0:
+                    self._slots.move_to_end(key)
+            rows = torch.tensor([slot for slot in slots if slot >= 0], dtype=torch.long)
+            table = self._table
+            known = None if table is None else table.index_select(0, rows.to(table.device))
+        missing = [key for key, slot in zip(keys, slots, strict=True) if slot < 0]
+        if known is not None and not missing:
+            return known
+        computed = compute(missing)
+        with self._lock:
+            if weights == self._weights:
+                self._keep(missing, computed)
+        if known is None:
+            return computed
+        is_known = torch.tensor(slots, device=computed.device) >= 0
+        vectors = torch.empty_like(computed[:1].expand(len(keys), -1))
+        vectors[is_known] = known
+        vectors[~is_known] = computed
+        return vectors
+
+    def _keep(self, keys: list[bytes], vectors: Tensor) -> None:
+        if self._table is None:
+            entry_bytes = ENTRY_BYTES + len(keys[0]) + vectors[0].nbytes
+            with torch.inference_mode(False):  # one made in it could never enter autograd
+                self._table = vectors.new_empty(self.max_bytes // entry_bytes, vectors.shape[1])
+        capacity = len(self._table)
+        slots = {}
+        for number in range(max(len(keys) - capacity, 0), len(keys)):
+            if keys[number] not in self._slots:  # another thread may have put it there
+                is_full = len(self._slots) == capacity
+                slot = self._slots.popitem(last=False)[1] if is_full else len(self._slots)
+                self._slots[keys[number]] = slot
+                slots[number] = slot
+        self._table[list(slots.values())] = vectors[list(slots)]

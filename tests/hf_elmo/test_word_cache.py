@@ -1,6 +1,7 @@
 """The cache of word vectors: bounded, never stale, safe to share and to copy."""
 
 import copy
+import multiprocessing
 import pickle
 import threading
 from collections.abc import Callable
@@ -273,3 +274,19 @@ def test_threads_share_a_cache_that_is_too_small() -> None:
         thread.join()
     assert not faults
     assert len(cache) == 7
+
+
+def test_a_forked_process_does_not_wait_for_a_lock_held_at_the_fork() -> None:
+    cache = WordCache()
+    cache.fetch([b"a"], WEIGHTS, compute)
+
+    def work() -> None:
+        cache.fetch([b"a", b"b"], WEIGHTS, compute)
+
+    with cache._lock:
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+    process.join(timeout=20)
+    is_done = process.exitcode == 0
+    process.kill()
+    assert is_done
