@@ -45,7 +45,7 @@ def check_space(target: Path, num_bytes: int) -> None:
 def make_work_folder(target: Path) -> Iterator[Path]:
     """Make the folder for temporary files next to a target.
 
-    Remove the files of a killed run, but keep an old target that the run had moved there.
+    Remove the files of a killed run. If it had moved the old target there, move that back first.
 
     Raises:
         BlockingIOError: If another process is converting to this target.

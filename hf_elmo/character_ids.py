@@ -226,7 +226,7 @@ def check_tables(
 ) -> None:
     """Check that vocabularies fit the tables of a biLM.
 
-    With a known spelling, a table of bytes may have a row too many, as in bilm-tf.
+    If the spelling is known, a table of bytes may have one extra row, as in bilm-tf.
     """
     if not is_spelling_known and not char_vocab and config.char_vocab_size != NUM_BYTE_CHARACTERS:
         raise ValueError(

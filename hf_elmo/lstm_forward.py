@@ -39,7 +39,7 @@ class LayerRun(NamedTuple):
 
     @property
     def is_reduced(self) -> bool:
-        """Whether products have less than the precision of elementwise work."""
+        """Whether products have a lower precision than elementwise work."""
         return self.dtype != self.wide_dtype
 
     @property

@@ -49,7 +49,7 @@ def choose_product_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
 def pack_weight(weight: Tensor) -> Tensor:
     """Pack a weight `(out, in)`; return it unchanged where oneDNN cannot pack it.
 
-    With few rows, the packed product takes half the time of MKL's in float32, or less.
+    With few rows, the packed product takes at most half the time of MKL's float32 product.
     """
     if can_pack(weight.dtype, weight.device.type):
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKING_ROWS)

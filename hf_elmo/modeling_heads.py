@@ -174,11 +174,12 @@ def run_for_layers(
 class ElmoFeatures(nn.Module):
     """Mixes of a biLM's layers for a task (Peters et al. 2018, 3.2 and 3.3).
 
-    A head holds the biLM as `elmo` and this as `features`. If no weight of the biLM is trained, it
-    keeps no graph. With peft, `modules_to_save=["features"]` trains the mixes beside adapters.
+    A head holds the biLM as `elmo` and this as `features`. If no weight of the biLM is trained, the
+    biLM runs without a graph for gradients. With peft, `modules_to_save=["features"]` trains the
+    mixes beside adapters.
 
     Args:
-        config: Its mix is the initial one, learned or not.
+        config: All mixes start from its mix; `train_mix` says whether they are trained.
         num_mixes: Mixes side by side; None = as configured (`num_scalar_mixes`).
         dropout: Probability for each mix, in training only; None = as configured
             (`classifier_dropout`).

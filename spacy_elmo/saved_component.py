@@ -18,7 +18,7 @@ class Part(NamedTuple):
 
 
 class SavedComponent:
-    """Component that is saved in parts, such as `model/`."""
+    """Component that saves each of its parts under its own name, such as `model/`."""
 
     def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
         """Return the parts by name; `exclude` names parts of the vocab too."""

@@ -71,6 +71,6 @@ def write_file(output: Path, text: str) -> None:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file with the mode of any new file."""
+    """Write a safetensors file with the permissions of any new file (umask)."""
     save_file(tensors, path)
     set_usual_mode(path)

@@ -34,8 +34,8 @@ ROWS, TOKENS = 8, 25  # sentences of a batch, words of a sentence
 def info() -> None:
     """Print versions, processor, threads, engines and speeds: what an issue report needs.
 
-    The speed is that of the LSTMs of the bundled model in words a second, 8 sentences at a time,
-    measured for two seconds with each dtype.
+    Speeds are words per second through the LSTMs of the bundled model, 8 sentences at a time. Each
+    dtype is measured for two seconds.
     """
     for line in describe():
         typer.echo(line)

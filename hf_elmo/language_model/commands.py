@@ -79,7 +79,7 @@ def evaluate(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Rows of the stream (bilm-tf only); they change the result.",
+            help="Rows into which the stream is cut (bilm-tf only): changes the result.",
             min=1,
             show_default="128",
         ),

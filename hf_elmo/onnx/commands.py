@@ -58,7 +58,7 @@ def export(
     width) and elmo (batch, tokens, width), or the logits of the head; ElmoForNer adds the
     transitions of its CRF.
 
-    The graph is compared with PyTorch before the file gets its name.
+    The graph is compared with PyTorch first; the file is written only if they agree.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     from .export import export_onnx
 

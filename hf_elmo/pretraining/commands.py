@@ -116,8 +116,8 @@ def pretrain(
     units: Annotated[
         Units,
         typer.Option(
-            help="Input of a new model: the characters of any word; or a table of the target "
-            "words, or of subword pieces, which are then also the targets."
+            help="Input of a new model: the characters of any word; a table of target words; or "
+            "a table of subword pieces, which are also the targets."
         ),
     ] = "characters",
     preset: Annotated[Preset, typer.Option(help="Size of a new model.")] = "small",
@@ -192,7 +192,7 @@ def pretrain(
             "--gradient-checkpointing", help="Recompute activations: less memory, more time."
         ),
     ] = False,
-    evaluate_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 1000,
+    evaluate_every: Annotated[int, typer.Option(help="Steps between evaluations.", min=1)] = 1000,
     patience: Annotated[
         int | None,
         typer.Option(help="Stop after this number of evaluations without improvement.", min=1),
@@ -209,7 +209,7 @@ def pretrain(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")
     ] = False,
-    log_every: Annotated[int, typer.Option(help="Steps.", min=1)] = 100,
+    log_every: Annotated[int, typer.Option(help="Steps between log lines.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
 ) -> None:

@@ -61,28 +61,46 @@ def train(
     ] = "cpu",
     elmo: Annotated[
         Place | None,
-        typer.Option(help="Place in the task model that reads ELMo; default: as in the preset."),
+        typer.Option(
+            help="Part of the task model that reads ELMo: its input, its encoder's output, both or "
+            "none; default: as in the preset."
+        ),
     ] = None,
     mix_layers: Annotated[
         Literal["all", "top", "words"] | None, typer.Option(help="Layers of the biLM to mix.")
     ] = None,
-    fixed_mix: Annotated[bool | None, typer.Option("--fixed-mix", help="Learn no mix.")] = None,
+    fixed_mix: Annotated[
+        bool | None, typer.Option("--fixed-mix", help="Keep the initial mix of the layers.")
+    ] = None,
     layer_norm: Annotated[
         Literal["none", "sentence", "batch"] | None,
         typer.Option(help="Layer normalization before each mix."),
     ] = None,
-    mix_l2: Annotated[float | None, typer.Option(help="The paper's lambda.", min=0)] = None,
+    mix_l2: Annotated[
+        float | None,
+        typer.Option(help="Penalty on the mix weights: the lambda of Peters et al. 2018.", min=0),
+    ] = None,
     elmo_dropout: Annotated[float | None, typer.Option(help="Dropout of each mix.", min=0)] = None,
     train_bilm: Annotated[
         bool | None, typer.Option("--train-bilm", help="Train the biLM too.")
     ] = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="Static vectors beside it: word2vec's text, or .bin.")
+        Path | None,
+        typer.Option(
+            help="Static word vectors to add to ELMo: text or .bin of word2vec, or GloVe."
+        ),
     ] = None,
-    max_vectors: Annotated[int | None, typer.Option(help="Vectors to read.", min=1)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs at most.", min=1)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples of a step.", min=1)] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="At the start.", min=0)] = None,
+    max_vectors: Annotated[
+        int | None,
+        typer.Option(help="Maximum number of static vectors, from the top of the file.", min=1),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.", min=1)] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Examples per training step.", min=1)
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Learning rate at the start.", min=0)
+    ] = None,
     schedule: Annotated[
         Literal["constant", "linear", "halved"] | None,
         typer.Option(help="Learning rate: constant, linear to 0, or halved on a plateau."),
@@ -94,17 +112,19 @@ def train(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Processor time after which training ends, resumed parts included.", min=0
+            help="Maximum processor time, including the time before an interruption.", min=0
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     cache_bytes: Annotated[
-        int, typer.Option(help="Bound of the biLM's layers in memory.", min=0)
+        int, typer.Option(help="Maximum size of the biLM's layers in memory.", min=0)
     ] = DEFAULT_BYTES,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+        bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")
     ] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Log for it.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard.")
+    ] = False,
 ) -> None:
     """Train a model of a task: squad, entailment, srl, coref, ner or sentiment.
 
@@ -203,7 +223,9 @@ ModelArgument = Annotated[
 
 
 BatchSizeOption = Annotated[int, typer.Option(help="Examples that run at once.", min=1)]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else the best.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="Device, such as cpu or cuda:1; default: a GPU if there is one.")
+]
 
 
 @report_errors
@@ -213,7 +235,7 @@ def score_model(
     batch_size: BatchSizeOption = 32,
     device: DeviceOption = None,
 ) -> None:
-    """Score a trained model on examples, in the format it was trained from."""
+    """Score a trained model on examples in the format of its training data."""
     task, examples, found = _predict(model, data, "score", batch_size, device)
     typer.echo(json.dumps(task.score(examples, found)))
 
@@ -230,10 +252,10 @@ def predict(
     device: DeviceOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
 ) -> None:
-    """Write what a trained model finds, an example a line, as JSON.
+    """Write the predictions of a trained model, one line of JSON per example.
 
-    Blank lines, comments and -DOCSTART- give no row. "line" is the number of an example's first
-    line in INPUT, from 1; documents and questions have names instead.
+    Blank lines, comments and -DOCSTART- are skipped. "line" is the number of an example's first
+    line in INPUT, from 1. Documents and questions have names instead.
     """
     check_output_file(output, [source], overwrite=overwrite)
     rows = []

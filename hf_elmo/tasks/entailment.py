@@ -55,7 +55,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         self.post_init()
 
     def set_initial_values(self) -> None:
-        """Draw linear layers by Xavier, recurrent matrices orthogonal, forget gates open."""
+        """Draw linear weights by Xavier, recurrent ones orthogonal; forget gates have bias 1."""
         for linear in (self.comparison, self.pooled, self.classifier):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)

@@ -34,7 +34,7 @@ def read_json(path: Path) -> Any:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether Trainer has written a folder: its name is that of the step in its state.
+    """Return whether Trainer wrote a folder: its name has the step of its trainer state.
 
     A copy that the user has made, under another name, is no checkpoint of the run.
     """
@@ -54,7 +54,7 @@ def check_output(folder: Path, *, resume: bool) -> None:
     """Refuse a folder with files that a run would overwrite; report if a run starts from scratch.
 
     Raises:
-        ValueError: If it holds checkpoints and the run is not to be resumed, or a model alone.
+        ValueError: If it holds checkpoints and `resume` is false, or a model without checkpoints.
     """
     if list_checkpoints(folder):
         if not resume:
