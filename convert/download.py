@@ -202,9 +202,9 @@ def _read_version(note: Path, address: str) -> dict[str, Any]:
     """Read the description of the partial file; empty = it cannot be resumed."""
     try:
         version: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        is_known = version["address"] == address and version["tag"] and version["bytes"]
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
-    is_known = version["address"] == address and version["tag"] and version["bytes"]
     return version if is_known else {}
 
 

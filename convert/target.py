@@ -22,6 +22,8 @@ NEW, OLD = "new", "old"  # in the work folder
 
 def check_target(target: Path, *, force: bool) -> None:
     """Check that a target can be written without replacing another file of the user."""
+    if not target.parent.is_dir():
+        raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
     if not os.path.lexists(target):
         return
     if not force:

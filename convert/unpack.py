@@ -28,6 +28,7 @@ MAX_GROWTH = 20
 ALWAYS_ALLOWED_SIZE = 1 << 28
 MAX_FILES = 10_000
 COPY_SIZE = 1 << 20
+MAX_HEADER_SIZE = 1 << 20  # of a name in a tar
 
 # Numbers of the operating system's errors that the names in an archive cause.
 NAME_ERRORS = (errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -131,8 +132,19 @@ def _unpack_zip(path: Path, folder: Path, bound: int) -> None:
         archive.extractall(folder)  # never outside it, and links become plain files
 
 
+class _TarInfo(tarfile.TarInfo):
+    """Archive member with a limit on the size of its header."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        is_extension = not self.isreg() and not self.isdir()
+        if is_extension and self.size > MAX_HEADER_SIZE:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]  # not in stubs
+        return member
+
+
 def _unpack_tar(path: Path, stream: IO[bytes], folder: Path, bound: int) -> None:
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
         for number, member in enumerate(archive):
             if not (member.isreg() or member.isdir()):  # links have led past the filter before
                 raise ConversionError(

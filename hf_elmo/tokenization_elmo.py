@@ -430,7 +430,9 @@ class ElmoTokenizer(PythonBackend):
         if rows.ndim == self._num_sentence_axes - 1:
             return self._tables.read(rows.reshape(-1))
         rows = rows.reshape(len(rows), -1)
-        return [self._tables.read(row) for row in rows if row.any() or not skip_special_tokens]
+        read = self._tables.read
+        kept = (row for row in rows if row.any() or not skip_special_tokens)
+        return [read(row) if row.any() else str(self.pad_token) for row in kept]
 
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any

@@ -34,6 +34,9 @@ class WeightFingerprint:
 
     __hash__ = None  # type: ignore[assignment]  # its tensors may change
 
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        return object, ()  # a copy equals nothing, and holds no weights
+
 
 def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightFingerprint | None:
     """Take the fingerprint of weights; None if changes would not be seen: then cache nothing.

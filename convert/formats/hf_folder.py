@@ -28,6 +28,7 @@ from convert.layout import (
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
 from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.language_model.vocabulary import (
+    PIECES_NAME,
     VOCABULARY_NAME,
     TargetVocabulary,
     read_words,
@@ -86,6 +87,11 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         )
     if not path.is_file():
         raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
+    if (folder / PIECES_NAME).is_file():
+        raise ConversionError(
+            f"{folder}: expected a model over characters or words, got one over pieces "
+            f"({PIECES_NAME}), which other formats cannot hold."
+        )
     target_words = None
     if config.vocab_size and (folder / VOCABULARY_NAME).is_file():
         target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)

@@ -14,7 +14,6 @@ from transformers import PreTrainedTokenizerBase
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
-from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.scalar_mix import mix_as_configured
 
 from .exact_windows import NUM_BOUNDARIES, WindowRunner
@@ -270,7 +269,7 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
         return layers[wanted].to(dtype)
     if wanted == "top":
         return layers[-1].to(dtype)
-    if isinstance(model, ElmoModel):
+    if layers[0].device.type != "cpu" or layers[0].dtype == torch.bfloat16:
         stacked = torch.stack([layer.to(dtype) for layer in layers])
     else:  # in NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime
         stacked = torch.from_numpy(np.stack([layer.numpy() for layer in layers])).to(dtype)

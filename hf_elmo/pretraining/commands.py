@@ -363,8 +363,11 @@ def _choose_vocabulary(
         if known is not None and given is not None and known.words != given.words:
             raise ValueError(f"Expected the target words of {checkpoint} in {path}, got others.")
         given = known or given
-    if given is None and from_model is not None:
-        given = load_vocabulary(resolve_name(from_model))
+    if from_model is not None:
+        known = load_vocabulary(resolve_name(from_model))
+        if path is not None and known is not None and known.pieces is not None:
+            raise ValueError("Expected --from without --vocab: a model keeps its pieces.")
+        given = given or known
     if given is None and units == "pieces":
         return build_pieces(text, max_size=size)
     return given or build_vocabulary(count_words(text(None)), max_size=size)

@@ -87,9 +87,9 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
     if path.exists() and list_checkpoints(folder):
         before = json.loads(path.read_text("utf-8"))
         for name, value in json.loads(text).items():
-            if before.get(name) != value:
+            if name in before and before[name] != value:  # else: of a version without this option
                 raise ValueError(
-                    f"Expected {_show(name, before.get(name))}, as when the run in {folder} "
+                    f"Expected {_show(name, before[name])}, as when the run in {folder} "
                     f"started, got {_show(name, value)}. Give the same options to resume it, or "
                     "another --output."
                 )

@@ -88,3 +88,8 @@ def test_dry_run_tells_all_and_writes_nothing(weights: Path, place: Path) -> Non
 def test_dry_run_finds_what_the_target_cannot_hold(weights: Path, place: Path) -> None:
     with pytest.raises(ConversionError, match=r"ends in \.hdf5"):
         convert_checkpoint(weights, place / "model", to="bilm-hdf5", dry_run=True)
+
+
+def test_dry_run_needs_the_folder_of_the_target(weights: Path, place: Path) -> None:
+    with pytest.raises(ConversionError, match="to be a folder, found none"):
+        convert_checkpoint(weights, place / "nothing" / "model", dry_run=True)

@@ -351,3 +351,17 @@ def test_two_at_once_download_once(server: FileServer) -> None:
 )
 def test_addresses_are_told_from_paths(source: str, expected: bool) -> None:
     assert is_address(source) == expected
+
+
+@pytest.mark.parametrize("note", ["[]", "{}", "no JSON"])
+def test_a_note_of_another_form_is_ignored(
+    note: str, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = server.put("/x.zip", DATA)
+    with monkeypatch.context() as patch:
+        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
+        with pytest.raises(KeyboardInterrupt):
+            download([address])
+    (path,) = tmp_path.rglob("version.json")
+    path.write_text(note)
+    assert download([address])[0].read_bytes() == DATA

@@ -175,6 +175,15 @@ def sparse_tar(size: int) -> bytes:
     return bytes(header) + bytes(1024)
 
 
+def test_long_headers_are_refused(tmp_path: Path, folder: Path) -> None:
+    with tarfile.open(tmp_path / "packed", "w", format=tarfile.PAX_FORMAT) as file:
+        member = tarfile.TarInfo("a")
+        member.pax_headers = {"comment": "x" * 2**21}
+        file.addfile(member)
+    with pytest.raises(ConversionError, match=r"got: a header of 2097"):
+        unpack(tmp_path / "packed", folder)
+
+
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("write", [write_zip, write_tar])
 def test_too_many_files_are_refused(

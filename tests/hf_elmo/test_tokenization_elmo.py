@@ -811,3 +811,10 @@ def test_only_encoded_sentences_are_padded(features: Any, message: str) -> None:
 def test_only_known_ids_become_words() -> None:
     with pytest.raises(ValueError, match="Expected ids from 0 to 7, got 8 to 8"):
         ElmoTokenizer(**KINDS["words"]).convert_ids_to_tokens(8)
+
+
+def test_padding_is_decoded_as_the_padding_token_that_was_set_last() -> None:
+    tokenizer = ElmoTokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[ZZ]"})
+    batch = tokenizer([["a", "b"], ["c"]], is_split_into_words=True, padding=True)
+    assert tokenizer.decode(batch["input_ids"][1]) == "c [ZZ]"

@@ -265,3 +265,8 @@ def test_no_value_of_a_weight_is_read(tiny_model: ElmoModel) -> None:
         weight.data.fill_(torch.nan)  # unseen: a write through `data`, without `clear_caches`
     assert isinstance(choose_backend(tiny_model), OrtElmoModel)
     assert_close(compute(tiny_model), expected)
+
+
+def test_a_copied_fingerprint_holds_no_weights() -> None:
+    fingerprint = fingerprint_weights(CONFIG, [make_weight()])
+    assert len(pickle.dumps(fingerprint)) < 100

@@ -197,3 +197,10 @@ def test_a_configuration_of_nothing_but_brackets_is_no_model(tmp_path: Path) -> 
     (tmp_path / "source" / "config.json").write_text("[" * 100_000)
     with pytest.raises(ConversionError, match="unknown format"):
         convert_checkpoint(tmp_path / "source", tmp_path / "target")
+
+
+def test_a_model_over_pieces_is_refused(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "model" / "pieces.json").write_text("{}")
+    with pytest.raises(ConversionError, match="got one over pieces"):
+        convert_checkpoint(place / "model", place / "other")

@@ -218,3 +218,21 @@ def test_embed_computes_by_the_engine_that_was_asked_for(
     )
     SentenceEmbedder(model=str(tiny_folder), backend=chosen, device="cpu").embed([["A", "bank"]])
     assert set(ran) == {kind}
+
+
+def test_a_wrapped_model_in_bfloat16_is_embedded(
+    tiny_model: ElmoModel, tokenizer: ElmoTokenizer
+) -> None:
+    class Wrapped:
+        """Stands for a model of peft, which passes attributes on."""
+
+        def __init__(self, model: ElmoModel) -> None:
+            self.model = model
+            self.base_model = self
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.model, name)
+
+    wrapped: Any = Wrapped(tiny_model.bfloat16())
+    (layers,) = embed_layers([["bank"]], wrapped, tokenizer)
+    assert layers.dtype == torch.bfloat16

@@ -375,3 +375,10 @@ def test_two_processes_train_as_one_with_the_same_rows(folder: Path, negatives: 
     }
     message = fail(*pretrain_arguments(folder, "two"), *rest, "--resume")
     assert "Expected 2 processes, as many as wrote" in message
+
+
+def test_a_model_over_pieces_keeps_its_pieces(spelled: Path) -> None:
+    run(*units_arguments(spelled, "model", "pieces"))
+    text = ["pretrain", "--train", spelled / "text.txt", "--output", spelled / "other", "--cpu"]
+    rest = ["--from", spelled / "model", "--vocab", spelled / "model" / "target_vocab.txt"]
+    assert "Expected --from without --vocab" in fail(*text, *rest)

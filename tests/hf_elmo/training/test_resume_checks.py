@@ -70,3 +70,9 @@ def test_checkpoints_are_listed_by_their_steps(tmp_path: Path) -> None:
     for name in ("checkpoint-9-copy", "checkpoint-11", "checkpoint-009", "checkpoint-"):
         shutil.copytree(tmp_path / "checkpoint-9", tmp_path / name)
     assert list(list_checkpoints(tmp_path)) == [9, 10]
+
+
+def test_a_run_of_a_version_without_an_option_can_be_resumed(tmp_path: Path) -> None:
+    hold_to_settings(tmp_path, {"seed": 1})
+    make_checkpoint(tmp_path, 1)
+    hold_to_settings(tmp_path, {"seed": 1, "units": "characters"})
