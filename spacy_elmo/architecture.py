@@ -66,8 +66,8 @@ def make_elmo_model(
             float32.
         quantization: `"int8"` = 8-bit LSTM products on a CPU, by ONNX Runtime. The stored weights
             are not quantized.
-        backend: `"torch"`, `"onnx"`, or `"auto"` = ONNX Runtime for float32 or int8 on a CPU if the
-            biLM is not trained, else PyTorch.
+        backend: `"torch"`, `"onnx"`, or `"auto"` = the faster one for this model and CPU, if the
+            biLM is not trained; else PyTorch. See `hf_elmo.inference.backend.choose_backend`.
 
     Returns:
         A model from docs to `DocLayers`.

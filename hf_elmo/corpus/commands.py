@@ -86,7 +86,7 @@ def embed(
     backend: Annotated[
         Backend,
         typer.Option(
-            help="Engine; auto: ONNX Runtime on a CPU for int8 and smaller float32 models."
+            help="PyTorch or ONNX Runtime; auto: the faster one for the model and the CPU."
         ),
     ] = "auto",
     device: Annotated[

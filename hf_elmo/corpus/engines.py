@@ -124,7 +124,8 @@ def embed_in_ray(
             if len(waiting) == WAITING_BLOCKS * num_workers:
                 first, vectors, _ = waiting.popleft()
                 yield _make_pieces(first, ray.get(vectors))
-        for first, vectors, _ in waiting:
+        while waiting:  # popped, so that Ray can free the vectors
+            first, vectors, _ = waiting.popleft()
             yield _make_pieces(first, ray.get(vectors))
     except ray.exceptions.RayTaskError as error:  # an error of the embedder
         raise error.cause from error

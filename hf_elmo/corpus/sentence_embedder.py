@@ -149,8 +149,7 @@ def load_model(
         name: Folder or Hub name.
         dtype: Data type of the computation.
         quantization: `"int8"` for 8-bit LSTM products by ONNX Runtime; or None.
-        backend: `"torch"`, `"onnx"`, or `"auto"`: ONNX Runtime on a CPU for int8 and for smaller
-            float32 models, else PyTorch.
+        backend: `"torch"`, `"onnx"`, or `"auto"` as for `choose_backend`.
         device: Device; None = a GPU if there is one, else the CPU.
 
     Raises:
