@@ -36,6 +36,20 @@ class Row(NamedTuple):
     paper: float
 
 
+def make_rows(titles: dict[str, str], paper: dict[str, tuple[float, ...]]) -> list[Row]:
+    """Make a row for each task and configuration.
+
+    Args:
+        titles: Titles by the names of configurations.
+        paper: The paper's dev scores by task, in the order of `titles`.
+    """
+    return [
+        Row(task, title, config, number)
+        for task, numbers in paper.items()
+        for (config, title), number in zip(titles.items(), numbers, strict=True)
+    ]
+
+
 def write_ablation(rows: Iterable[Row], results: Path) -> str:
     """Write Table 2, 3 or 7: scores, and differences to `elmo` on the test set."""
     cells = []

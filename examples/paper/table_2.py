@@ -5,7 +5,7 @@ python examples/paper/table_2.py DATA RESULTS --vectors vectors.bin
 
 from functools import partial
 
-from ablation import Row, list_ablation, write_ablation
+from ablation import list_ablation, make_rows, write_ablation
 from runs import make_runs, serve
 
 TITLES = {
@@ -19,11 +19,7 @@ PAPER = {
     "srl": (81.6, 84.1, 84.6, 84.8),
     "squad": (80.8, 84.7, 85.0, 85.2),
 }
-ROWS = [
-    Row(task, title, config, number)
-    for task, numbers in PAPER.items()
-    for (config, title), number in zip(TITLES.items(), numbers, strict=True)
-]
+ROWS = make_rows(TITLES, PAPER)
 RUNS = list_ablation(ROWS)
 write = partial(write_ablation, ROWS)
 

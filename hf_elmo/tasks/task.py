@@ -59,7 +59,7 @@ class Recipe:
 
 
 class Preset(NamedTuple):
-    """Settings of a training run, and fields of the configuration."""
+    """Training settings, and fields of the model's configuration."""
 
     recipe: Recipe
     fields: Mapping[str, Any]
