@@ -14,14 +14,8 @@ from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
 from .lstm_products import choose_product_dtype
-from .weight_fingerprint import KeptResult, fingerprint_weights
-from .word_cache import (
-    Encoder,
-    WordCache,
-    encode_distinct,
-    encode_in_chunks,
-    is_plain,
-)
+from .weight_fingerprint import KeptResult, fingerprint_module
+from .word_cache import Encoder, WordCache, encode_distinct, encode_in_chunks
 
 
 class ElmoHighway(nn.Module):
@@ -208,8 +202,9 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         encoder = self.token_encoder
         may_learn = self.training or torch.is_grad_enabled()
         may_learn = may_learn and any(weight.requires_grad for weight in self.parameters())
-        keeps = not may_learn and is_plain(encoder, ENCODER_CLASSES)
-        fingerprint = fingerprint_weights(self.config, encoder.parameters()) if keeps else None
+        fingerprint = None
+        if not may_learn:
+            fingerprint = fingerprint_module(self.config, encoder, ENCODER_CLASSES)
         if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
             return encode_distinct(encoder, self.config, None, None, input_ids, word_input_ids)

@@ -1,6 +1,6 @@
 """Fingerprints of weights, used to invalidate caches, and the cache of one result."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -47,6 +47,35 @@ def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> Weight
     weights = list(weights)
     is_plain = all(type(w) is nn.Parameter and not w.is_inference() for w in weights)
     return WeightFingerprint(config, weights) if is_plain else None
+
+
+def fingerprint_module(
+    config: ElmoConfig, module: nn.Module, classes: Collection[type[nn.Module]]
+) -> WeightFingerprint | None:
+    """Take the fingerprint of a module; None if its result may depend on more than its weights.
+
+    Args:
+        config: Its configuration.
+        module: The module.
+        classes: Of it and of all its parts. A subclass does not count: adapters and
+            parametrizations make some, and keep weights where nobody looks for them. No part may
+            be replaced, wrapped or hooked.
+    """
+    if nn.modules.module._has_any_global_hook():
+        return None
+    weights: list[Tensor | None] = []
+    parts: list[Any] = [module]  # `parameters()` takes several times as long
+    for part in parts:  # which grows meanwhile
+        if (
+            type(part) not in classes
+            or part._forward_hooks
+            or part._forward_pre_hooks
+            or "forward" in vars(part)
+        ):
+            return None
+        weights += part._parameters.values()
+        parts += part._modules.values()
+    return fingerprint_weights(config, [weight for weight in weights if weight is not None])
 
 
 class KeptResult:

@@ -3,13 +3,13 @@
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .configuration_elmo import ElmoConfig
 
@@ -116,24 +116,6 @@ def encode_in_chunks(
         chunks.append(encode(ids, None if word_input_ids is None else word_input_ids[rows]))
     vectors = torch.cat(chunks)
     return vectors[order.argsort().to(vectors.device)]
-
-
-def is_plain(module: nn.Module, classes: Collection[type[nn.Module]]) -> bool:
-    """Whether a module computes what its weights say: no part of it replaced, wrapped or hooked.
-
-    Args:
-        module: The module.
-        classes: Of it and of all its parts. A subclass does not count: adapters and
-            parametrizations make some, and keep weights where nobody looks for them.
-
-    Returns:
-        False if the result may depend on more than the module's parameters.
-    """
-    return not nn.modules.module._has_any_global_hook() and all(
-        type(part) in classes
-        and not (part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
-        for part in module.modules()
-    )
 
 
 class WordCache:

@@ -6,11 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from transformers import PreTrainedTokenizerBase
-
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .output_parts import (
     PARTS,
@@ -28,7 +27,7 @@ def embed_file(
     source: str | Path | BinaryIO,
     output: Path,
     model: ElmoPreTrainedModel | ElmoBilm,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     settings: Settings,
     *,
     output_format: OutputFormat | None = None,

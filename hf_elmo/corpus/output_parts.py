@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, cast
 import torch
 from safetensors import safe_open
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -23,6 +22,7 @@ from hf_elmo.files.output_file import replace
 from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .rows import PART_BATCHES, Row, Rows, Settings, cut_blocks
 
@@ -85,7 +85,7 @@ Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
 def embed_blocks(
     blocks: Iterable[list[Row]],
     model: ElmoPreTrainedModel | ElmoBilm,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     settings: Settings,
 ) -> Iterator[Iterator[Piece]]:
     """Compute the vectors of blocks of rows in this process, with huge sentences in pieces."""

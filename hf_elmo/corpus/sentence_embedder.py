@@ -8,7 +8,6 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
@@ -110,7 +109,7 @@ class SentenceEmbedder:
         )
         return list(vectors)
 
-    def load(self) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
+    def load(self) -> tuple[ElmoBilm, ElmoTokenizer]:
         """Load the model and its tokenizer, once per process.
 
         Raises:
@@ -129,7 +128,7 @@ def _load_once(
     backend: Backend,
     device: str | None,
     threads: int | None,
-) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
+) -> tuple[ElmoBilm, ElmoTokenizer]:
     if threads is not None:
         torch.set_num_threads(threads)
     return load_model(name, dtype=dtype, quantization=quantization, backend=backend, device=device)
@@ -142,7 +141,7 @@ def load_model(
     quantization: Quantization = None,
     backend: Backend = "auto",
     device: str | None = None,
-) -> tuple[ElmoBilm, PreTrainedTokenizerBase]:
+) -> tuple[ElmoBilm, ElmoTokenizer]:
     """Load a model and its tokenizer for inference.
 
     Args:

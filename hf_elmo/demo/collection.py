@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.inference.embedding import embed
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 SENTENCES = Path(__file__).with_name("sentences.txt")
 
@@ -49,7 +49,7 @@ class Collection:
     def __init__(
         self,
         model: ElmoModel | ElmoForPreTraining,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: ElmoTokenizer,
         sentences: Sequence[tuple[str, list[str]]],
     ) -> None:
         self.senses = [sense for sense, _ in sentences]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -19,6 +19,7 @@ from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.loading import check_name
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .collection import Array, Collection, read_collection
 from .spacy_data import find_entities, read_tokenizer_rules
@@ -63,7 +64,7 @@ def write_demo(
             f"Expected a new or empty folder, got {folder}. Choose another name or remove it."
         )
     model, tokenizer, vocabulary = _load(name)
-    if getattr(tokenizer, "characters", None) != "bytes" or model.config.word_embedding_size:
+    if tokenizer.characters != "bytes" or model.config.word_embedding_size:
         raise ValueError(f"Expected a biLM that reads bytes only, got {name}, which reads others.")
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".demo-") as temporary:
         built = Path(temporary, "demo")
@@ -86,7 +87,7 @@ def write_demo(
 
 def _load(
     name: str,
-) -> tuple[ElmoModel | ElmoForPreTraining, PreTrainedTokenizerBase, TargetVocabulary | None]:
+) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer, TargetVocabulary | None]:
     """Load a model, with its softmax if it has one."""
     name = resolve_name(name)
     check_name(name)
@@ -97,7 +98,7 @@ def _load(
         return load_language_model(name)
     return (
         ElmoModel.from_pretrained(name, dtype=torch.float32).eval(),
-        AutoTokenizer.from_pretrained(name),
+        ElmoTokenizer.from_pretrained(name),
         None,
     )
 
@@ -182,7 +183,7 @@ def make_data(
 def _write_softmax(
     path: Path,
     model: ElmoForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     vocabulary: TargetVocabulary,
 ) -> dict[str, Any]:
     """Write the softmax: scales and biases in float32, then weights in 8 bits, row by row.

@@ -3,7 +3,6 @@
 import os
 import threading
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -13,8 +12,8 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
 from hf_elmo.lstm_products import can_pack, choose_product_dtype
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.onnx.support import find_problem
-from hf_elmo.weight_fingerprint import fingerprint_weights
+from hf_elmo.onnx.support import PLAIN_CLASSES, find_problem, has_onnxruntime
+from hf_elmo.weight_fingerprint import fingerprint_module
 
 if TYPE_CHECKING:
     from hf_elmo.onnx import OrtElmoModel
@@ -97,7 +96,7 @@ def choose_backend(
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
     from hf_elmo.onnx import OrtElmoModel
 
-    marks = fingerprint_weights(model.config, model.parameters())
+    marks = fingerprint_module(model.config, model, PLAIN_CLASSES)
     make = partial(OrtElmoModel.from_model, model, quantization=quantization)
     with _LOCK:
         return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))
@@ -105,7 +104,7 @@ def choose_backend(
 
 def is_onnx_default(name: str) -> bool:
     """Return whether `"auto"` computes a model by ONNX Runtime in float32, before it is loaded."""
-    if find_spec("onnxruntime") is None or Path(name, "adapter_config.json").exists():
+    if not has_onnxruntime() or Path(name, "adapter_config.json").exists():
         return False
     with refuse_damage(name):
         config = ElmoConfig.from_pretrained(name)

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.scalar_mix import mix_as_configured
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .exact_windows import NUM_BOUNDARIES, WindowRunner
 
@@ -58,7 +58,7 @@ class Piece(NamedTuple):
 def embed_layers(
     sentences: Iterable[Sequence[str]],
     model: ElmoPreTrainedModel | ElmoBilm,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     **options: Unpack[RunOptions],
 ) -> Iterator[Tensor]:
     """Compute all layers of each sentence.
@@ -84,7 +84,7 @@ def embed_layers(
 def embed(
     sentences: Iterable[Sequence[str]],
     model: ElmoPreTrainedModel | ElmoBilm,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     *,
     layers: Layers = "mix",
     pooling: Pooling = "none",
@@ -129,7 +129,7 @@ def embed(
 def embed_pieces(
     sentences: Iterable[Sequence[str]],
     model: ElmoPreTrainedModel | ElmoBilm,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     *,
     layers: Layers = "all",
     pooling: Pooling = "none",

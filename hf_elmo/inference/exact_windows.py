@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from hf_elmo.bilm import ElmoBilm
+from hf_elmo.bilm import ElmoBilm, spell_boundaries
 from hf_elmo.lstm import State
 from hf_elmo.modeling_outputs import ElmoState
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 NUM_BOUNDARIES = 2  # <S> and </S>: the first two rows of each table of word vectors
 
@@ -47,7 +47,7 @@ class WindowRunner:
     def __init__(
         self,
         model: ElmoBilm,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: ElmoTokenizer,
         select: Callable[[list[Tensor]], Tensor],
         max_batch_tokens: int,
         device: torch.device,
@@ -57,6 +57,7 @@ class WindowRunner:
         self.select = select
         self.max_batch_tokens = max_batch_tokens
         self.device = device
+        self.boundaries = spell_boundaries(model.config)
 
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
         """Run a batch, longest sentence first, in windows.
@@ -167,15 +168,9 @@ class WindowRunner:
 
     def _encode(self, words: list[str]) -> Tensor:
         """Encode the boundary tokens and distinct words, shape `(2 + words, projection_size)`."""
-        boundaries = self.model.encode_boundaries()
-        if not words:
-            return boundaries
-        ids = self.tokenizer([words], is_split_into_words=True, return_tensors="pt")
-        rows = [
-            ids[name][0].to(self.model.device) if name in ids else None
-            for name in ("input_ids", "word_input_ids")
-        ]
-        return torch.cat([boundaries, self.model.encode_words(*rows)])
+        ids = zip(self.boundaries, self.tokenizer.spell(words), strict=True)
+        rows = [None if x is None or y is None else torch.cat([x, y]) for x, y in ids]
+        return self.model.encode_words(*rows)
 
     def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
         """Halve the budget if memory ran out in a window that can be split."""

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.loading import check_name
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .vocabulary import PIECES_NAME, VOCABULARY_NAME, TargetVocabulary
 
@@ -24,7 +24,7 @@ def load_vocabulary(name: str) -> TargetVocabulary | None:
 
 def load_language_model(
     name: str,
-) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase, TargetVocabulary]:
+) -> tuple[ElmoForPreTraining, ElmoTokenizer, TargetVocabulary]:
     """Load a biLM with its softmax, its tokenizer and its target words.
 
     Args:
@@ -48,4 +48,4 @@ def load_language_model(
             f"Expected {model.config.vocab_size} words in {VOCABULARY_NAME} of {name}, one for "
             f"each row of its softmax, got {len(vocabulary)}."
         )
-    return model.eval(), AutoTokenizer.from_pretrained(name), vocabulary
+    return model.eval(), ElmoTokenizer.from_pretrained(name), vocabulary

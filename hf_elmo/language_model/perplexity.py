@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import SentenceReader
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .scores import SentenceScores, score_sentences
 from .streams import SentenceStream, WindowCollator, WindowStream
@@ -77,7 +77,7 @@ class LossSum:
 @torch.inference_mode()
 def evaluate_stream(
     model: ElmoForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     vocabulary: TargetVocabulary,
     text: SentenceReader,
     *,
@@ -150,7 +150,7 @@ def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
 
 def evaluate_text(
     model: ElmoForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     vocabulary: TargetVocabulary,
     text: SentenceReader,
 ) -> Perplexity:

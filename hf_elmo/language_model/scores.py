@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.inference.embedding import embed
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .losses import full_softmax_losses
 from .vocabulary import TargetVocabulary
@@ -55,7 +55,7 @@ class Substitute(NamedTuple):
 def score_sentences(
     sentences: Iterable[Sequence[str]],
     model: ElmoForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     vocabulary: TargetVocabulary,
     *,
     with_both: bool = True,
@@ -96,7 +96,7 @@ def find_substitutes(
     words: Sequence[str],
     position: int,
     model: ElmoForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
     vocabulary: TargetVocabulary,
     *,
     count: int = 10,
@@ -143,7 +143,7 @@ def find_substitutes(
 def _predict(
     sentences: Iterable[Sequence[str]],
     model: ElmoForPreTraining,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: ElmoTokenizer,
 ) -> Iterator[tuple[list[str], list[Tensor]]]:
     """Yield each sentence with its predicting vectors, shape `(words + 1, projection_size)`.
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.text.text_reader import SentenceReader
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .noise import misspell
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
@@ -272,14 +272,14 @@ class WindowCollator:
         tokenizer: Tokenizer of the biLM.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: ElmoTokenizer) -> None:
         self._tokenizer = tokenizer
 
     def __call__(self, window: StreamWindow) -> dict[str, Tensor]:
         """Spell the words of a window; return their ids and their indices in the streams."""
         words = sorted(window.words[len(BOUNDARIES) :], key=len)
-        encoded = self._tokenizer([words], is_split_into_words=True, return_tensors="pt")
-        tensors = {name: ids[0] for name, ids in encoded.items() if name != "attention_mask"}
+        spelled = zip(("input_ids", "word_input_ids"), self._tokenizer.spell(words), strict=True)
+        tensors = {name: ids for name, ids in spelled if ids is not None}
         new_places = {word: place for place, word in enumerate((*BOUNDARIES, *words))}
         order = np.array([new_places[word] for word in window.words], np.int64)
         return tensors | {

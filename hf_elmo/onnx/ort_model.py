@@ -46,7 +46,7 @@ class Sessions:
     threads: int
     encoder: onnxruntime.InferenceSession  # from the ids of words to their vectors
     directions: list[onnxruntime.InferenceSession]  # from word vectors to layers, forward first
-    pool: ThreadPoolExecutor | None  # a thread for each direction
+    pool: ThreadPoolExecutor | None  # a thread for the backward direction
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # `os` is gone at exit
         if getpid() != self.process:
@@ -205,7 +205,7 @@ class OrtElmoModel(ElmoBilm):
                 )
                 for direction in directions
             ],
-            ThreadPoolExecutor(2, "elmo-onnx") if runs_both else None,
+            ThreadPoolExecutor(1, "elmo-onnx") if runs_both else None,
         )
 
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
@@ -246,7 +246,8 @@ class OrtElmoModel(ElmoBilm):
         numbers = [number for number, x in enumerate(inputs) if x is not None]
         if len(numbers) == 1 or sessions.pool is None:
             return [run(number) for number in numbers]
-        return list(sessions.pool.map(run, numbers))
+        backward = sessions.pool.submit(run, 1)
+        return [run(0), backward.result()]
 
     def _join(self, directions: tuple[Tensor, ...]) -> Tensor:
         # In NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime.

@@ -9,8 +9,7 @@ import torch
 
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack
 from hf_elmo.modeling_elmo import ENCODER_CLASSES, ElmoModel
-from hf_elmo.weight_fingerprint import fingerprint_weights
-from hf_elmo.word_cache import is_plain
+from hf_elmo.weight_fingerprint import fingerprint_module
 
 PLAIN_CLASSES = ENCODER_CLASSES | {ElmoModel, ElmoLstm, ElmoLstmStack}  # of an unmodified biLM
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 holds all of their values
@@ -23,15 +22,19 @@ def find_problem(model: ElmoModel, quantization: str | None = None) -> str | Non
     is_exact = model.dtype in DTYPES or quantization is not None
     if model.device.type != "cpu" or not is_exact:
         return f"one on {model.device} in {model.dtype}. It computes on a CPU in float32"
-    if not is_plain(model, PLAIN_CLASSES):
-        return "one with adapters, hooks or replaced modules"
-    if fingerprint_weights(model.config, model.parameters()) is None:
-        return "one of tensors made in inference mode"
+    if fingerprint_module(model.config, model, PLAIN_CLASSES) is None:
+        return "one with adapters, hooks, replaced modules or tensors made in inference mode"
     if torch.is_autocast_enabled("cpu"):
         return "one under autocast"
-    if find_spec("onnxruntime") is None:
+    if not has_onnxruntime():
         return "none: onnxruntime is not installed (pip install onnx onnxruntime)"
     return None
+
+
+@functools.cache
+def has_onnxruntime() -> bool:
+    """Return whether ONNX Runtime is installed."""
+    return find_spec("onnxruntime") is not None
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import torch
 import typer
 from transformers import (
     EarlyStoppingCallback,
-    PreTrainedTokenizerBase,
     TrainingArguments,
     set_seed,
 )
@@ -32,6 +31,7 @@ from hf_elmo.language_model.vocabulary import (
 from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import InputFormat, SentenceReader, read_dataset, read_files
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_checkpoints
 
 from .models import PRESETS, create_model, load_model_to_continue
@@ -379,7 +379,7 @@ def _choose_model(
     preset: Preset,
     config: Path | None,
     from_model: str | None,
-) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     if from_model is not None:
         return load_model_to_continue(resolve_name(from_model), words)
     sizes = ElmoConfig.from_json_file(config) if config else ElmoConfig(**PRESETS[preset])

@@ -4,7 +4,6 @@ import logging
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hf_elmo.character_ids import PADDING_OFFSET
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -32,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def create_model(
     config: ElmoConfig, vocabulary: TargetVocabulary, *, has_characters: bool = True
-) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """Create an untrained biLM, and its tokenizer.
 
     Args:
@@ -62,7 +61,7 @@ def create_model(
 
 def load_model_to_continue(
     name: str, vocabulary: TargetVocabulary
-) -> tuple[ElmoForPreTraining, PreTrainedTokenizerBase]:
+) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """Load a biLM for continued training, with a softmax for the given target words.
 
     Softmax rows of known words are kept. Rows of other words are initialised randomly.
@@ -85,4 +84,4 @@ def load_model_to_continue(
             model.softmax.weight[known] = old.weight[old_rows]
             model.softmax.bias[known] = old.bias[old_rows]
         logger.info("Kept %d of %d target words.", len(known), len(vocabulary))
-    return model, AutoTokenizer.from_pretrained(name)
+    return model, ElmoTokenizer.from_pretrained(name)

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import (
-    PreTrainedTokenizerBase,
     SchedulerType,
     TrainerCallback,
     TrainerControl,
@@ -29,6 +28,7 @@ from hf_elmo.language_model.windows import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
 from hf_elmo.text.text_reader import SentenceReader
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.checkpoints import (
     POSITION_NAME,
     STATE_NAME,
@@ -75,7 +75,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         model: WindowedLanguageModel,
         args: TrainingArguments,
         *,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: ElmoTokenizer,
         vocabulary: TargetVocabulary,
         stream: WindowStream,
         heldout: SentenceReader | None = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 import torch
 import typer
-from transformers import AutoTokenizer, set_seed
+from transformers import set_seed
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
@@ -18,6 +18,7 @@ from hf_elmo.files.output_lock import locks_output
 from hf_elmo.inference.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import check_output, hold_to_settings, name_option
 from hf_elmo.training.time_bound import TimeBound
 
@@ -213,7 +214,7 @@ def _make_model(
         with torch.no_grad():
             model.static_vectors.weight[1:] = scale_vectors(static.table)
     words = [] if static is None else static.words
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = ElmoTokenizer.from_pretrained(folder)
     return WordInputs(model, tokenizer, static_words=words, cache=LayerCache(cache_bytes))
 
 

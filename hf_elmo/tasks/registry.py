@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils.hub import cached_file
 
 from hf_elmo.loading import HUB_OPTIONS, check_name
@@ -73,9 +73,7 @@ def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
     )
 
 
-def make_inputs(
-    model: ElmoTaskModel, tokenizer: PreTrainedTokenizerBase, **options: Any
-) -> WordInputs:
+def make_inputs(model: ElmoTaskModel, tokenizer: ElmoTokenizer, **options: Any) -> WordInputs:
     """Make the object that makes inputs of a model that was loaded by its name.
 
     Args:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase
 
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .modeling import ElmoTaskModel
 from .static_vectors import write_static_words
@@ -41,7 +41,7 @@ class WordInputs:
     def __init__(
         self,
         model: ElmoTaskModel,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: ElmoTokenizer,
         *,
         static_words: Sequence[str] = (),
         cache: LayerCache | None = None,

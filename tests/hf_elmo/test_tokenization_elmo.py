@@ -325,6 +325,16 @@ def test_tensors_have_a_batch_axis(text: Any, is_split_into_words: bool, shape: 
         assert encoded["input_ids"].dtype == dtype
 
 
+@parametrize_kinds
+@pytest.mark.parametrize("words", [["The", "ab", "<S>", "", "\ud800", "</S>", "a" * 60], []])
+def test_spelling_gives_the_ids_of_a_call(kind: str, words: list[str]) -> None:
+    tokenizer = ElmoTokenizer(**KINDS[kind])
+    called = tokenizer([words], is_split_into_words=True, return_tensors="pt")
+    for name, ids in zip(("input_ids", "word_input_ids"), tokenizer.spell(words), strict=True):
+        assert (ids is None) == (name not in called)
+        assert ids is None or torch.equal(ids, called[name][0])
+
+
 def test_further_outputs_come_on_request() -> None:
     encoded = ElmoTokenizer()(
         ["a b", "c"],

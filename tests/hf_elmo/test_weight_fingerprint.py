@@ -222,7 +222,7 @@ def test_vectors_are_those_of_the_weights_and_settings_of_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if engine == "torch":
-        monkeypatch.setattr("hf_elmo.onnx.support.find_spec", lambda name: None)
+        monkeypatch.setattr("hf_elmo.onnx.support.has_onnxruntime", lambda: False)
     before = compute(tiny_model)
     assert_close(compute(tiny_model), before)
     change(tiny_model)
@@ -255,7 +255,7 @@ def test_a_model_made_in_inference_mode_is_computed_anew(tiny_config: ElmoConfig
         after = compute(model)
         assert_close(after, compute(copy.deepcopy(model)))
     assert (after - before).abs().max() > 1e-3
-    with pytest.raises(ValueError, match="got one of tensors made in inference mode"):
+    with pytest.raises(ValueError, match="tensors made in inference mode"):
         choose_backend(model, "onnx")
 
 

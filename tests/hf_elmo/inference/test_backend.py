@@ -163,7 +163,7 @@ def test_int8_needs_onnx_runtime(tiny_model: ElmoModel) -> None:
 def test_without_onnx_runtime_pytorch_is_used(
     tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hf_elmo.onnx.support.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_elmo.onnx.support.has_onnxruntime", lambda: False)
     assert choose_backend(tiny_model) is tiny_model
     with pytest.raises(ValueError, match="onnxruntime is not installed"):
         choose_backend(tiny_model, "onnx")

@@ -25,6 +25,6 @@ def test_7_bit_weights_are_named(tiny_model: ElmoModel, monkeypatch: pytest.Monk
 
 
 def test_a_missing_package_is_named(tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hf_elmo.onnx.support.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_elmo.onnx.support.has_onnxruntime", lambda: False)
     assert info.describe_engine(tiny_model, "int8").startswith("not available")
     assert info.describe_engine(tiny_model.half()).startswith("PyTorch, products in float32")
