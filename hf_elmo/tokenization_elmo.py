@@ -35,7 +35,7 @@ from .configuration_elmo import (
     ElmoConfig,
     refuse_damage,
 )
-from .token_batches import (
+from .tokenization_batches import (
     SPECIAL_MASK,
     check_options,
     count_axes,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hf_elmo.token_batches import ElmoEncoding, count_axes, join_rows, lay_out
+from hf_elmo.tokenization_batches import ElmoEncoding, count_axes, join_rows, lay_out
 
 
 @pytest.mark.parametrize(
