@@ -16,8 +16,9 @@ from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling
 from hf_elmo.text.text_reader import InputFormat
 
 from .embed_files import embed_file
-from .engines import embed_in_processes, embed_in_ray
+from .local_workers import embed_in_processes
 from .output_parts import Engine
+from .ray_workers import embed_in_ray
 from .rows import OutputDtype, Settings
 from .sentence_embedder import SentenceEmbedder
 from .writers import OutputFormat

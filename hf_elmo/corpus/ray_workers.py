@@ -1,78 +1,20 @@
-"""Execution backends: local processes, Ray."""
+"""Compute vectors in Ray actors, on one machine or on a cluster."""
 
 import logging
-import os
-import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from itertools import chain
-from multiprocessing import get_context, parent_process
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from hf_elmo.inference.embedding import Piece
 
-from .arrow import Array
+from .local_workers import WAITING_BLOCKS, make_pieces
 from .rows import Row
 from .sentence_embedder import SentenceEmbedder
 
-WAITING_BLOCKS = 2  # per worker: one in computation, one waiting
 MAX_RETRIES = 5  # per block, if its worker dies
-
-
-def embed_in_processes(
-    blocks: Iterable[list[Row]], embedder: SentenceEmbedder, num_workers: int
-) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows in local processes; yield them in order.
-
-    Args:
-        blocks: Blocks of rows.
-        embedder: Computes the vectors.
-        num_workers: Number of processes.
-
-    Raises:
-        OSError: If a process dies.
-    """
-    pool = ProcessPoolExecutor(num_workers, get_context("spawn"), initializer=_follow_parent)
-    waiting: deque[tuple[list[Row], Future[list[Array]]]] = deque()
-    try:
-        for block in blocks:
-            waiting.append((block, pool.submit(embedder.embed, [row.words for row in block])))
-            if len(waiting) == WAITING_BLOCKS * num_workers:
-                first, vectors = waiting.popleft()
-                yield _make_pieces(first, vectors.result())
-        for first, vectors in waiting:
-            yield _make_pieces(first, vectors.result())
-    except BrokenProcessPool as error:
-        raise OSError(
-            "A worker died, possibly because memory ran out. Complete parts are kept. Run the same "
-            "command again, possibly with fewer workers."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _follow_parent() -> None:
-    """Exit when the parent process has ended, since a killed parent cannot stop its workers."""
-
-    def wait() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _make_pieces(block: list[Row], arrays: Iterable[Array]) -> Iterator[Piece]:
-    for number, (row, vectors) in enumerate(zip(block, arrays, strict=True)):
-        # A copy, since arrays in Ray's memory are read-only.
-        yield Piece(number, 0, len(row.words), torch.tensor(vectors))
 
 
 def embed_in_ray(
@@ -123,10 +65,10 @@ def embed_in_ray(
             waiting.append((block, actor.embed.remote([row.words for row in block]), actor))
             if len(waiting) == WAITING_BLOCKS * num_workers:
                 first, vectors, _ = waiting.popleft()
-                yield _make_pieces(first, ray.get(vectors))
+                yield make_pieces(first, ray.get(vectors))
         while waiting:  # popped, so that Ray can free the vectors
             first, vectors, _ = waiting.popleft()
-            yield _make_pieces(first, ray.get(vectors))
+            yield make_pieces(first, ray.get(vectors))
     except ray.exceptions.RayTaskError as error:  # an error of the embedder
         raise error.cause from error
     except ray.exceptions.RayError as error:

@@ -1,4 +1,4 @@
-"""Engines: the same corpus by every one of them, killed or not, gives the same vectors."""
+"""Workers: the same corpus by any of them, killed or not, gives the same vectors."""
 
 import itertools
 import os
@@ -19,7 +19,8 @@ import pytest
 from pyarrow import parquet
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.engines import _check_room, embed_in_processes
+from hf_elmo.corpus.local_workers import embed_in_processes
+from hf_elmo.corpus.ray_workers import _check_room
 from hf_elmo.corpus.rows import Row
 from hf_elmo.corpus.sentence_embedder import SentenceEmbedder
 from hf_elmo.inference.embedding import embed
@@ -136,15 +137,15 @@ def test_spark_gives_the_same(corpus: Path, expected: Vectors) -> None:
 # Two actors on one core: the second never starts.
 CROWDED = """
 import sys
-from hf_elmo.corpus import engines
+from hf_elmo.corpus import ray_workers
 from hf_elmo.corpus.rows import Row
 from hf_elmo.corpus.sentence_embedder import SentenceEmbedder
 
-start_ray = engines._start_ray
-engines._start_ray = lambda address, num_cpus: start_ray(address, 1)
+start_ray = ray_workers._start_ray
+ray_workers._start_ray = lambda address, num_cpus: start_ray(address, 1)
 blocks = [[Row(number, ["a", "bank"])] for number in range(6)]
 try:
-    pieces = engines.embed_in_ray(blocks, SentenceEmbedder(sys.argv[1]), num_workers=2)
+    pieces = ray_workers.embed_in_ray(blocks, SentenceEmbedder(sys.argv[1]), num_workers=2)
     print(sum(len(list(block)) for block in pieces))
 except ValueError as error:
     print(error)
