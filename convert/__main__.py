@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from convert.catalogue import make_table
-from convert.conversion import FORMATS, Conversion, convert_checkpoint
+from convert.conversion import Conversion, convert_checkpoint
+from convert.format_detection import FORMATS
 from convert.layout import NUMBER_SIZES
 from hf_elmo.command_errors import report_errors
 

@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from convert.download import Download
 from convert.fetch import Fetched, fetch_sources
-from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
+from convert.format_detection import find_checkpoint, find_writer
+from convert.formats import hf_folder
 from convert.formats.tensor_rearrangement import list_shapes
 from convert.layout import (
     NUMBER_SIZES,
@@ -25,19 +26,12 @@ from convert.layout import (
     Format,
     LazyTensor,
     Sources,
-    Writer,
     WriteSettings,
 )
 from convert.publish import check_name, push_folder
-from convert.source import find_checkpoint
 from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig
-
-# In order: the first format that recognises a source opens it.
-FORMATS = tuple(
-    module.FORMAT for module in (hf_folder, bilm_hdf5, tensorflow, nlpl, many_langs, allennlp)
-)
 
 
 @dataclass(frozen=True)
@@ -144,7 +138,7 @@ def convert_checkpoint(
     _check_request(Path(source), target, dtype)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
         check_target(target, force=force)
-        fetched = fetch_sources(names, find_reader, Path(folder), progress=progress)
+        fetched = fetch_sources(names, Path(folder), progress=progress)
         with _open_checked(fetched, Path(folder)) as (reader, checkpoint):
             conversion = _describe(reader, checkpoint, fetched, target, dtype)
             writer.check(checkpoint, target, dtype)
@@ -207,25 +201,12 @@ def _make_settings(
     return WriteSettings(dtype, weights_license, fetched.name, conversion.format, tuple(files))
 
 
-def find_reader(path: Path) -> Format | None:
-    """Find the format of a checkpoint; None = unknown."""
-    return next((reader for reader in FORMATS if reader.recognises(path)), None)
-
-
-def find_writer(name: str) -> Writer:
-    """Find the writer of a format by its name."""
-    writers = {known.name: known.writer for known in FORMATS if known.writer is not None}
-    if name not in writers:
-        raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
-    return writers[name]
-
-
 @contextmanager
 def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Checkpoint]]:
     """Find and open a checkpoint, and check the shapes of its tensors."""
     with ExitStack() as stack:
         try:
-            found = find_checkpoint(fetched.sources.checkpoint, find_reader, folder)
+            found = find_checkpoint(fetched.sources.checkpoint, folder)
             _check_companions(found.reader, fetched.sources)
             sources = replace(fetched.sources, checkpoint=found.path)
             checkpoint = stack.enter_context(found.reader.open(sources))

@@ -13,8 +13,8 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
 from convert.catalogue import SOFTMAX, Published, find_published, suggest_published
 from convert.download import Download, download, is_address
+from convert.format_detection import find_reader
 from convert.layout import ConversionError, Sources
-from convert.source import FindReader
 
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?", re.ASCII)  # name@revision
 PART_NAME = re.compile(r".*\.part-?\d+")
@@ -44,15 +44,12 @@ class Fetched:
             yield from self.published.describe()
 
 
-def fetch_sources(
-    names: Mapping[str, str], find_reader: FindReader, folder: Path, *, progress: bool
-) -> Fetched:
+def fetch_sources(names: Mapping[str, str], folder: Path, *, progress: bool) -> Fetched:
     """Download all files that the user does not give by path.
 
     Args:
         names: Path or address of each of the `Sources`. The checkpoint can also be a Hub name;
             checkpoint and softmax can also be published models.
-        find_reader: Returns the format of a path, or None.
         folder: Folder in which the files of one checkpoint are collected.
         progress: Show progress bars.
 

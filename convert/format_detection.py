@@ -1,12 +1,12 @@
-"""Find the checkpoint in a file, a folder or an archive."""
+"""Find the checkpoint in a file, a folder or an archive, and detect its format."""
 
 import os
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from convert.layout import ConversionError, Format
+from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
+from convert.layout import ConversionError, Format, Writer
 from convert.unpack import is_archive, unpack
 
 HIDDEN = (".", "__MACOSX")  # prefixes of files that operating systems add
@@ -14,7 +14,23 @@ MAX_DEPTH = 4  # of nested folders
 MAX_ENTRIES, MAX_FOLDERS = 10_000, 100  # limits of the search
 MAX_NESTING = 2  # of archives inside archives
 
-FindReader = Callable[[Path], Format | None]
+# In order: the first format that recognises a source opens it.
+FORMATS = tuple(
+    module.FORMAT for module in (hf_folder, bilm_hdf5, tensorflow, nlpl, many_langs, allennlp)
+)
+
+
+def find_reader(path: Path) -> Format | None:
+    """Find the format of a checkpoint; None = unknown."""
+    return next((reader for reader in FORMATS if reader.recognises(path)), None)
+
+
+def find_writer(name: str) -> Writer:
+    """Find the writer of a format by its name."""
+    writers = {known.name: known.writer for known in FORMATS if known.writer is not None}
+    if name not in writers:
+        raise ConversionError(f"Expected a format of {', '.join(writers)} to write, got {name}.")
+    return writers[name]
 
 
 class Found(NamedTuple):
@@ -25,14 +41,11 @@ class Found(NamedTuple):
     archives: tuple[Path, ...]
 
 
-def find_checkpoint(
-    path: Path, find_reader: FindReader, folder: Path, archives: tuple[Path, ...] = ()
-) -> Found:
+def find_checkpoint(path: Path, folder: Path, archives: tuple[Path, ...] = ()) -> Found:
     """Find the only checkpoint in a file, folder or archive; unpack archives.
 
     Args:
         path: File, folder, archive or compressed file.
-        find_reader: Returns the format of a path, or None.
         folder: Folder for unpacked archives.
         archives: Archives that have been unpacked already.
 
@@ -44,7 +57,7 @@ def find_checkpoint(
     if reader is not None:
         return Found(path, reader, archives)
     if path.is_dir():
-        return find_checkpoint(_find_one(path, find_reader), find_reader, folder, archives)
+        return find_checkpoint(_find_one(path), folder, archives)
     if not is_archive(path):
         raise ConversionError(f"{path}: unknown file format. See --list-formats.")
     if len(archives) == MAX_NESTING:
@@ -58,10 +71,10 @@ def find_checkpoint(
     unpack(path, unpacked)
     if not archives:
         _link_neighbours(path, unpacked)
-    return find_checkpoint(unpacked, find_reader, folder, (*archives, path))
+    return find_checkpoint(unpacked, folder, (*archives, path))
 
 
-def _find_one(folder: Path, find_reader: FindReader) -> Path:
+def _find_one(folder: Path) -> Path:
     """Find the only checkpoint in a folder, or else the only archive."""
     level, archives = [folder], list[Path]()
     for _ in range(MAX_DEPTH):

@@ -1,1 +1,1 @@
-"""The formats of old checkpoints, a module each; `FORMATS` in `conversion.py` lists them."""
+"""The formats of old checkpoints, a module each; `format_detection.py` lists them."""
