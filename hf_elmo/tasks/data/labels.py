@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor
 
-from hf_elmo.tasks.layers.crf import find_best_paths
+from hf_elmo.tasks.layers.crf import constrain_labels, find_best_paths
 
 Scheme: TypeAlias = Literal["BIO", "BIOUL"]
 
@@ -81,26 +80,6 @@ def find_spans(labels: Sequence[str]) -> list[Span]:
             spans.append(Span(name, place, place))
         is_open = prefix in "BI"
     return spans
-
-
-def constrain_labels(labels: Sequence[str]) -> Tensor:
-    """Find which label may follow which, so that every path is a list of spans.
-
-    Args:
-        labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
-
-    Returns:
-        True where the column's label may follow the row's, shape `(labels, labels)`. A sentence
-        may start with what may follow `O`, and end with what `O` may follow.
-    """
-    has_last = any(label[0] in "UL" for label in labels)
-
-    def may_follow(first: str, second: str) -> bool:
-        if second[0] in "OBU":
-            return not has_last or first[0] in "OUL"
-        return first[0] in "BI" and first[1:] == second[1:]
-
-    return torch.tensor([[may_follow(first, second) for second in labels] for first in labels])
 
 
 def decode_spans(

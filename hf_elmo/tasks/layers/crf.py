@@ -1,5 +1,7 @@
 """A linear-chain conditional random field, and the best path under hard constraints."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -66,6 +68,26 @@ def sum_paths(scores: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
         longer = (sums[:, :, None] + transitions).logsumexp(dim=1) + scores[:, step]
         sums = longer.where(mask[:, step, None], sums)
     return sums.logsumexp(dim=1).where(mask[:, 0], scores.new_zeros(()))
+
+
+def constrain_labels(labels: Sequence[str]) -> Tensor:
+    """Find which label of words may follow which (BIO, BIOUL), so that every path has only spans.
+
+    Args:
+        labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
+
+    Returns:
+        True where the column's label may follow the row's, shape `(labels, labels)`. A sentence
+        may start with what may follow `O`, and end with what `O` may follow.
+    """
+    has_last = any(label[0] in "UL" for label in labels)
+
+    def may_follow(first: str, second: str) -> bool:
+        if second[0] in "OBU":
+            return not has_last or first[0] in "OUL"
+        return first[0] in "BI" and first[1:] == second[1:]
+
+    return torch.tensor([[may_follow(first, second) for second in labels] for first in labels])
 
 
 @torch.no_grad()

@@ -1,16 +1,12 @@
 """Spans as labels of words."""
 
-import itertools
-
 import pytest
 
 from hf_elmo.tasks.data.labels import (
     Scheme,
     Span,
-    constrain_labels,
     find_spans,
     label_words,
-    list_labels,
 )
 
 SPANS = [Span("A", 0, 0), Span("A", 1, 3), Span("B", 5, 6)]
@@ -43,14 +39,3 @@ def test_an_overlap_is_refused() -> None:
 def test_a_span_beyond_the_sentence_is_refused() -> None:
     with pytest.raises(ValueError, match="inside 3 words, got 2 to 3"):
         label_words([Span("A", 2, 3)], 3, "BIO")
-
-
-@pytest.mark.parametrize("scheme", WRITTEN)
-def test_the_constraints_allow_what_spans_can_be_and_nothing_else(scheme: Scheme) -> None:
-    labels = list_labels(["A", "B"], scheme)
-    allowed = constrain_labels(labels)
-    for path in itertools.product(range(len(labels)), repeat=3):
-        written = [labels[number] for number in path]
-        is_right = label_words(find_spans(written), 3, scheme) == written
-        is_allowed = all(allowed[pair] for pair in itertools.pairwise((0, *path, 0)))
-        assert is_allowed == is_right, written

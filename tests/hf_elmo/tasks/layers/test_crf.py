@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from hf_elmo.tasks.data.labels import Scheme, find_spans, label_words, list_labels
 from hf_elmo.tasks.layers.crf import (
     ConditionalRandomField,
+    constrain_labels,
     find_best_paths,
     score_path,
     sum_paths,
@@ -125,3 +127,14 @@ def test_a_batch_without_tokens_has_empty_paths() -> None:
     scores, mask = torch.zeros(2, 0, 3), torch.zeros(2, 0, dtype=torch.bool)
     assert find_best_paths(scores, mask, transitions=torch.zeros(3, 3)) == [[], []]
     assert sum_paths(scores, torch.zeros(3, 3), mask).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("scheme", ["BIO", "BIOUL"])
+def test_the_constraints_allow_what_spans_can_be_and_nothing_else(scheme: Scheme) -> None:
+    labels = list_labels(["A", "B"], scheme)
+    allowed = constrain_labels(labels)
+    for path in itertools.product(range(len(labels)), repeat=3):
+        written = [labels[number] for number in path]
+        is_right = label_words(find_spans(written), 3, scheme) == written
+        is_allowed = all(allowed[pair] for pair in itertools.pairwise((0, *path, 0)))
+        assert is_allowed == is_right, written
