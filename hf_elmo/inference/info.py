@@ -13,6 +13,7 @@ from hf_elmo.command_errors import report_errors
 from hf_elmo.lstm_products import can_pack, choose_product_dtype
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx import support
+from hf_elmo.onnx.int8 import has_exact_int8
 
 from .backend import Quantization, choose_backend
 
@@ -67,7 +68,7 @@ def describe_engine(model: ElmoModel, quantization: Quantization = None) -> str:
     if quantization is not None:
         if support.find_problem(model, quantization):
             return "not available (pip install onnxruntime)"
-        return f"ONNX Runtime, weights of {8 if support.has_exact_int8() else 7} bits"
+        return f"ONNX Runtime, weights of {8 if has_exact_int8() else 7} bits"
     if choose_backend(model, num_sentences=ROWS) is not model:
         return "ONNX Runtime"
     product = choose_product_dtype(model.dtype, "cpu")

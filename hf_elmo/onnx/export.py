@@ -17,8 +17,9 @@ from hf_elmo.files.output_file import check_output_file
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 
-from .graph import OPSET, Array, Graph, Quantization, declare, encode_words, run_direction
+from .graph import OPSET, Array, Graph, declare, encode_words, run_direction
 from .heads import HEADS, Layers, Output, declare_outputs, mix_layers
+from .int8 import Quantization
 from .support import find_problem
 
 MAX_OPSET = 23  # ONNX Runtime 1.22, the oldest that is tested, runs it

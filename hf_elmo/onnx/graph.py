@@ -11,16 +11,14 @@ from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
+from .int8 import Quantization, round_weight
+
 OPSET = 18  # the oldest with Split into equal parts and ReduceMax with axes as an input
 IR_VERSION = 9
 LARGE = 2**16  # bytes of an initializer that is not copied into a model's message
-# Largest absolute value of a weight in 8 bits. With 7 bits ("int7"), sums of two products fit into
-# 16 bits, in which processors without VNNI add them.
-INT8_MAX = {"int8": 127, "int7": 63}
 
 Array: TypeAlias = npt.NDArray[Any]
 Direction: TypeAlias = Literal["forward", "backward"]
-Quantization: TypeAlias = Literal["int8", "int7"] | None
 
 
 class Run(NamedTuple):
@@ -124,12 +122,10 @@ class Graph:
             return self.linear(x, name, addend)
         scales = f"{name}_scales"
         if scales not in self.initializers:
-            weight = self.get_array(name)
-            largest = np.maximum(np.abs(weight).max(1), 1e-30)
-            self.initializer(scales, largest / np.float32(INT8_MAX[self.quantization]))
-            rounded = np.rint(weight / self.initializers[scales][:, None])
-            self.initializer(f"{name}_8", rounded.astype(np.int8).T)
-            self.initializer(f"{name}_zeros", np.zeros(len(weight), np.int8))
+            rounded, factors = round_weight(self.get_array(name), self.quantization)
+            self.initializer(scales, factors)
+            self.initializer(f"{name}_8", rounded)
+            self.initializer(f"{name}_zeros", np.zeros(len(factors), np.int8))
         if by_row:
             axis, zero_x = self.constant([-1], np.int64), self.constant(128, np.uint8)
             largest_x = self.add("ReduceMax", self.add("Abs", x), axis)

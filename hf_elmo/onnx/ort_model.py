@@ -25,8 +25,8 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_outputs import ElmoModelOutput
 from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
-from .graph import Array, BuiltModel, Direction, Quantization, make_direction, make_encoder
-from .support import has_exact_int8
+from .graph import Array, BuiltModel, Direction, make_direction, make_encoder
+from .int8 import Quantization, choose_bits
 
 WEIGHTS_FILE = "model.safetensors"
 FLOATING = ("F32", "F16", "BF16")  # safetensors' names of dtypes
@@ -187,9 +187,7 @@ class OrtElmoModel(ElmoBilm):
             return sessions
 
     def _make_sessions(self, process: int, threads: int) -> Sessions:
-        quantization = self.quantization
-        if quantization == "int8" and not has_exact_int8():
-            quantization = "int7"
+        quantization = choose_bits(self.quantization)
         directions: list[Direction] = ["forward", "backward"]
         directions = directions[: 2 if self.config.bidirectional else 1]
         threads_each = max(1, threads // len(directions))

@@ -1,10 +1,8 @@
 """Whether ONNX Runtime can compute a model as PyTorch would."""
 
 import functools
-import os
 from importlib.util import find_spec
 
-import numpy as np
 import torch
 
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack
@@ -35,28 +33,3 @@ def find_problem(model: ElmoModel, quantization: str | None = None) -> str | Non
 def has_onnxruntime() -> bool:
     """Return whether ONNX Runtime is installed."""
     return find_spec("onnxruntime") is not None
-
-
-@functools.cache
-def has_exact_int8() -> bool:
-    """Return whether sums of 8-bit products are exact here, asked once.
-
-    x86 processors without VNNI add pairs of products in 16 bits, which saturates. The environment
-    variable `HF_ELMO_INT8` overrides the answer: `exact` or `saturating`.
-    """
-    override = os.environ.get("HF_ELMO_INT8")
-    if override is not None:
-        return override == "exact"
-    import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
-
-    rows, columns = 64, 32
-    ones = numpy_helper.from_array(np.full((rows, columns), 127, np.int8), "weight")
-    node = helper.make_node("MatMulInteger", ["x", "weight"], ["y"])
-    x = helper.make_tensor_value_info("x", TensorProto.UINT8, [1, rows])
-    y = helper.make_tensor_value_info("y", TensorProto.INT32, [1, columns])
-    graph = helper.make_graph([node], "probe", [x], [y], [ones])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    (products,) = session.run(None, {"x": np.full((1, rows), 255, np.uint8)})
-    return bool((products == rows * 127 * 255).all())

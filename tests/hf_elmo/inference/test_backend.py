@@ -16,8 +16,8 @@ from hf_elmo.corpus import SentenceEmbedder
 from hf_elmo.inference import backend
 from hf_elmo.inference.backend import Quantization, choose_backend
 from hf_elmo.inference.embedding import embed_layers
-from hf_elmo.onnx import OrtElmoModel, ort_model
-from hf_elmo.onnx.support import has_exact_int8
+from hf_elmo.onnx import OrtElmoModel
+from hf_elmo.onnx.int8 import has_exact_int8
 
 SENTENCES = [["The", "bank"], ["A", "river", "bank", "."]]
 
@@ -119,7 +119,7 @@ def test_each_row_of_the_table_computes_nearly_what_float64_does(
     product_dtype = torch.bfloat16 if has_bfloat16 else torch.float32
     for module in (backend, modeling_elmo, lstm):
         monkeypatch.setattr(module, "choose_product_dtype", lambda *_: product_dtype)
-    monkeypatch.setattr(ort_model, "has_exact_int8", lambda: row.has_instructions)
+    monkeypatch.setattr("hf_elmo.onnx.int8.has_exact_int8", lambda: row.has_instructions)
     monkeypatch.setattr(backend, "LARGE_STEP", 1 if row.is_large else 2**60)
     monkeypatch.setattr(backend, "can_pack", lambda *_: True)
     chosen = choose_backend(tiny_model, "auto", row.quantization, row.num_sentences)

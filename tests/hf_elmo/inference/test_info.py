@@ -20,7 +20,7 @@ def test_versions_engines_and_speeds_are_printed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_7_bit_weights_are_named(tiny_model: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(info.support, "has_exact_int8", lambda: False)
+    monkeypatch.setattr(info, "has_exact_int8", lambda: False)
     assert info.describe_engine(tiny_model, "int8") == "ONNX Runtime, weights of 7 bits"
 
 
