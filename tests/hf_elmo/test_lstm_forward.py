@@ -2,15 +2,14 @@
 
 import pytest
 import torch
-from torch.testing import assert_close
 
-from hf_elmo import lstm_forward
+from hf_elmo import ElmoConfig
+from hf_elmo.lstm_forward import LayerRun
 
 
-@pytest.mark.parametrize("number", [100, 100_000])
-def test_tanh_is_exact_for_few_and_many_numbers(number: int) -> None:
-    torch.manual_seed(0)
-    x = torch.cat([torch.randn(number), torch.tensor([0.0, 1e-30, -1e-3, 50, -50, 1e4, -1e4])])
-    with torch.inference_mode():
-        actual = lstm_forward.tanh(x)
-    assert_close(actual, x.double().tanh(), rtol=3e-7, atol=0, check_dtype=False)
+@pytest.mark.parametrize(
+    ("reverse", "chunks"), [(False, [[0], [1, 2, 3]]), (True, [[3, 2, 1], [0]])]
+)
+def test_chunks_bound_the_rows_of_the_time_steps(reverse: bool, chunks: list[list[int]]) -> None:
+    run = LayerRun(ElmoConfig(), [100, 60, 60, 3], reverse, torch.float32)
+    assert [list(times) for times in run.chunks()] == chunks
