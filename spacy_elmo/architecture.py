@@ -150,14 +150,14 @@ def iterate_word_layers(
         whole_sentences: Do not split long sentences into pieces.
         cache: Cache of layers by sentence; None = no cache.
     """
-    from hf_elmo.inference import embedding
+    from hf_elmo.inference import batches, embedding
 
     shim = get_shim(model)
     bilm = shim.load()
     options: dict[str, Any] = {
         "model": bilm.model,
         "tokenizer": bilm.tokenizer,
-        "max_batch_tokens": model.attrs["max_batch_tokens"] or embedding.MAX_BATCH_TOKENS,
+        "max_batch_tokens": model.attrs["max_batch_tokens"] or batches.MAX_BATCH_TOKENS,
         "backend": shim.backend,
         "quantization": shim.quantization,
     }

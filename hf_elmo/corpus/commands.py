@@ -12,7 +12,8 @@ import typer
 from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
 from hf_elmo.inference.backend import Backend
-from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling
+from hf_elmo.inference.batches import MAX_BATCH_TOKENS
+from hf_elmo.inference.embedding import Layers, Pooling
 from hf_elmo.text.text_reader import InputFormat
 
 from .embed_files import embed_file

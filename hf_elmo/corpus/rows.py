@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
-from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling, group_sentences
+from hf_elmo.inference.batches import MAX_BATCH_TOKENS, group_sentences
+from hf_elmo.inference.embedding import Layers, Pooling
 from hf_elmo.text.text_reader import (
     InputFormat,
     decompress,

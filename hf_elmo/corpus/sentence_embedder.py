@@ -12,7 +12,8 @@ import torch
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.inference.backend import Backend, Quantization, is_onnx_default
-from hf_elmo.inference.embedding import MAX_BATCH_TOKENS, Layers, Pooling, embed
+from hf_elmo.inference.batches import MAX_BATCH_TOKENS
+from hf_elmo.inference.embedding import Layers, Pooling, embed
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer

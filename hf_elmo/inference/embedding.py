@@ -1,9 +1,9 @@
-"""Embed many sentences: batches by length, with limited memory."""
+"""Embed many sentences: run them in batches, select layers, mix and pool."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +16,11 @@ from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.scalar_mix import mix_as_configured
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .exact_windows import NUM_BOUNDARIES, WindowRunner
+from .batches import LOOK_AHEAD, MAX_BATCH_TOKENS, group_sentences, take_batch
+from .exact_windows import WindowRunner
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]
-Sentence = TypeVar("Sentence", bound=Sequence[Any])
-
-MAX_BATCH_TOKENS = 2048  # time steps per forward pass
-LOOK_AHEAD = 8  # batches that are read in advance and sorted by length
-# Matrix products with fewer rows are inefficient. So a batch has at least this many sentences, even
-# if they exceed the budget: they then run in windows, which takes about 1.5 times as long.
-MIN_ROWS = 16
 
 
 class RunOptions(TypedDict, total=False):
@@ -237,7 +231,7 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
     parts: list[list[Tensor]] = [[] for _ in group]
     order = sorted(range(len(group)), key=lambda number: -len(group[number]))
     while order:
-        batch = _take_batch([len(group[number]) for number in order], runner.max_batch_tokens)
+        batch = take_batch([len(group[number]) for number in order], runner.max_batch_tokens)
         for row, _, vectors in runner.run([group[number] for number in order[:batch]]):
             parts[order[row]].append(vectors)
         del order[:batch]
@@ -276,33 +270,6 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
     if wanted == "mean":
         return stacked.mean(dim=0)
     return mix_as_configured(model.config, stacked[:, None])[0] if wanted == "mix" else stacked
-
-
-def group_sentences(
-    sentences: Iterable[Sentence], look_ahead: int, count: Callable[[Sentence], int] = len
-) -> Iterator[list[Sentence]]:
-    """Group sentences with at most `look_ahead` words in total; a longer one is its own group."""
-    group: list[Sentence] = []
-    num_words = 0
-    for words in sentences:
-        size = count(words) + NUM_BOUNDARIES
-        if group and num_words + size > look_ahead:
-            yield group
-            group, num_words = [], 0
-        group.append(words)
-        num_words += size
-    if group:
-        yield group
-
-
-def _take_batch(lengths: Sequence[int], max_batch_tokens: int) -> int:
-    """Return the number of sentences of a batch, longest first."""
-    steps = 0
-    for count, length in enumerate(lengths):
-        steps += length + NUM_BOUNDARIES
-        if steps > max_batch_tokens and count >= MIN_ROWS:
-            return count
-    return len(lengths)
 
 
 def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
