@@ -22,6 +22,7 @@ from .output_parts import Engine
 from .ray_workers import embed_in_ray
 from .rows import OutputDtype, Settings
 from .sentence_embedder import SentenceEmbedder
+from .shards import Shard
 from .writers import OutputFormat
 
 EngineName = Literal["local", "ray"]
@@ -138,6 +139,7 @@ def embed(
     After an interruption, run the same command again to resume. Until the output is complete, the
     vectors are in OUTPUT.partial. With --shard 2/3, vectors.h5 becomes vectors-00002-of-00003.h5.
     """  # noqa: D301 (click's marker for text without wrapping)
+    _check_options(output, engine, address)
     settings = Settings(
         model=model,
         input_format=input_format,
@@ -162,7 +164,7 @@ def embed(
         max_batch_tokens=max_batch_tokens,
         threads=cpus_per_worker or _share_cores(engine, workers),
     )
-    output = _name_shard(output, settings)
+    output = Shard.parse(shard).name_output(output)
     try:
         embed_file(
             sys.stdin.buffer if source == "-" else source,
@@ -183,6 +185,17 @@ def embed(
     typer.echo(f"Wrote {output}.", err=True)
 
 
+def _check_options(output: Path, engine: EngineName, address: str | None) -> None:
+    """Refuse options that contradict each other, before the model is loaded."""
+    if ":/" in str(output):
+        raise ValueError(
+            f"Expected a local output, got the address {output}. Copy the complete output there "
+            "afterwards."
+        )
+    if address is not None and engine != "ray":
+        raise ValueError(f"Expected --engine ray with --address, got {engine}.")
+
+
 def _share_cores(engine: EngineName, workers: int) -> int | None:
     """Return the number of threads per worker; None = PyTorch's default."""
     if engine == "ray":
@@ -190,25 +203,10 @@ def _share_cores(engine: EngineName, workers: int) -> int | None:
     return max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
 
 
-def _name_shard(output: Path, settings: Settings) -> Path:
-    """Return the output path of a shard."""
-    if ":/" in str(output):
-        raise ValueError(
-            f"Expected a local output, got the address {output}. Copy the complete output there "
-            "afterwards."
-        )
-    if settings.num_shards == 1:
-        return output
-    share = f"{settings.shard_number:05d}-of-{settings.num_shards:05d}"
-    return output.with_name(f"{output.stem}-{share}{output.suffix}")
-
-
 def _make_engine(
     name: EngineName, embedder: SentenceEmbedder, workers: int, address: str | None
 ) -> Engine | None:
     """Make the execution engine; None = this process."""
-    if address is not None and name != "ray":
-        raise ValueError(f"Expected --engine ray with --address, got {name}.")
     if name == "ray":
         return partial(
             embed_in_ray,

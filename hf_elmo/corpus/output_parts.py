@@ -128,7 +128,7 @@ def write_parts(
         for pieces in engine(find_missing(bar)):
             _write_part(*waiting.popleft(), pieces, config, rows.settings)
     if not parts:
-        share = "" if rows.settings.num_shards == 1 else f" for shard {rows.settings.shard}"
+        share = "" if rows.shard.total == 1 else f" for shard {rows.settings.shard}"
         raise ValueError(f"Expected sentences in the input{share}, found none.")
     return parts
 

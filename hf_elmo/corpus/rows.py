@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
@@ -21,6 +19,7 @@ from hf_elmo.text.text_reader import (
 )
 
 from .arrow import read_parquet
+from .shards import Shard
 
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 
@@ -68,22 +67,7 @@ class Settings:
                 f"Expected another id column than {VECTORS_COLUMN!r}, in which the vectors are "
                 "written: rename it."
             )
-        is_shard = re.fullmatch(r"\d+/\d+", self.shard)
-        if not is_shard or not 1 <= self.shard_number <= self.num_shards:
-            raise ValueError(
-                f"Expected a shard such as 1/3, 2/3 or 3/3, the number of a share and how many "
-                f"there are, got {self.shard!r}."
-            )
-
-    @property
-    def shard_number(self) -> int:
-        """Number of the shard, from 1."""
-        return int(self.shard.partition("/")[0])
-
-    @property
-    def num_shards(self) -> int:
-        """Number of shards."""
-        return int(self.shard.partition("/")[2])
+        Shard.parse(self.shard)
 
 
 class Row(NamedTuple):
@@ -126,11 +110,12 @@ class Rows:
         self.settings = settings
         self.stream = None if isinstance(source, str | Path) else source
         self.files = find_files(str(source)) if self.stream is None else []
+        self.shard = Shard.parse(settings.shard)
         self.shares_files = (
-            settings.id_column is not None and len(self.files) >= settings.num_shards > 1
+            settings.id_column is not None and len(self.files) >= self.shard.total > 1
         )
         if self.shares_files:
-            self.files = self.files[settings.shard_number - 1 :: settings.num_shards]
+            self.files = list(self.shard.take(self.files))
         self.num_bytes = sum(map(measure_file, self.files)) if self.stream is None else None
         self.position = 0
         for name in self.files or ["the input"]:
@@ -183,9 +168,6 @@ class Rows:
 
 def cut_blocks(rows: Rows) -> Iterator[list[Row]]:
     """Split the rows of this shard into blocks, one for each part of the output."""
-    settings = rows.settings
-    num_words = PART_BATCHES * settings.max_batch_tokens
+    num_words = PART_BATCHES * rows.settings.max_batch_tokens
     blocks = group_sentences(rows, num_words, lambda row: len(row.words))
-    if settings.num_shards == 1 or rows.shares_files:
-        return blocks
-    return islice(blocks, settings.shard_number - 1, None, settings.num_shards)
+    return blocks if rows.shares_files else rows.shard.take(blocks)
