@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any
 
 from convert.layout import ConversionError
 
@@ -88,7 +88,7 @@ def unpack(path: Path, folder: Path) -> None:
         with opener(path) as file:
             is_tar = _is_tar(file.read(tarfile.BLOCKSIZE))
         with opener(path) as file:
-            stream = cast(IO[bytes], _Bounded(file, path, bound))  # only its read is called
+            stream: Any = _Bounded(file, path, bound)  # only its read is called
             if is_tar:
                 _unpack_tar(path, stream, folder, bound)
             else:

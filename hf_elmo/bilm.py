@@ -1,6 +1,6 @@
 """Everything of the biLM that does not depend on how its weights are computed with."""
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -234,7 +234,10 @@ def _check_inputs(
         raise ValueError(
             f"Expected word_input_ids of shape (batch, tokens), got {tuple(word_ids.shape)}."
         )
-    words = cast(Tensor, word_ids != 0 if input_ids is None else (input_ids != 0).any(dim=-1))
+    if input_ids is not None:
+        words = (input_ids != 0).any(dim=-1)
+    elif word_ids is not None:
+        words = word_ids != 0
     if attention_mask is None:
         return words
     if attention_mask.shape != words.shape:

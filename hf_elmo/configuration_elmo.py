@@ -170,7 +170,7 @@ class ElmoConfig(PreTrainedConfig):
         if self.char_embedding_size == 0:
             self.char_filters = []
         if self.hidden_size is None:
-            self.hidden_size = self.projection_size * (2 if self.bidirectional else 1)
+            self.hidden_size = self.output_size
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # transformers' own
 
     @classmethod
@@ -189,6 +189,11 @@ class ElmoConfig(PreTrainedConfig):
     def num_filters(self) -> int:
         """Width of the char-CNN's output: the sum of its filters."""
         return sum(number for _, number in self.char_filters or [])
+
+    @property
+    def output_size(self) -> int:
+        """Width of the output: that of a direction, or of both side by side."""
+        return self.projection_size * (2 if self.bidirectional else 1)
 
     @property
     def num_mixed_layers(self) -> int:
@@ -252,9 +257,8 @@ class ElmoConfig(PreTrainedConfig):
                 "Without a cell projection, cell_size and projection_size must be equal, "
                 f"got {self.cell_size} and {self.projection_size}."
             )
-        expected = self.projection_size * (2 if self.bidirectional else 1)
-        if self.hidden_size != expected:
-            raise ValueError(f"Expected hidden_size {expected}, got {self.hidden_size}.")
+        if self.hidden_size != self.output_size:
+            raise ValueError(f"Expected hidden_size {self.output_size}, got {self.hidden_size}.")
 
     def validate_elmo_words(self) -> None:
         """Check that words come in by characters, by a lexicon, or by both."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self, cast
+from typing import Any, Self
 from uuid import uuid4
 
 import torch
@@ -51,6 +51,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     """Base class of all ELMo models: configuration, initial values, strict loading."""
 
     config: ElmoConfig
+    config_class: type[PreTrainedConfig]
     base_model_prefix = "elmo"
     main_input_name = "input_ids"
     supports_gradient_checkpointing = True
@@ -125,8 +126,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Check a model's files before anything is allocated for it."""
         hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
         if not isinstance(config, PreTrainedConfig):
-            config_class = cast(type[PreTrainedConfig], cls.config_class)
-            config, _ = config_class.from_pretrained(name, return_unused_kwargs=True, **options)
+            config, _ = cls.config_class.from_pretrained(name, return_unused_kwargs=True, **options)
         check_tokenizer(name, getattr(config, "bilm", config), **hub)
         files = _find_weights(name, **hub)
         with torch.device("meta"):
@@ -219,7 +219,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: If another size is asked for.
         """
-        table = cast(nn.Embedding, self.get_input_embeddings())
+        table: Any = self.get_input_embeddings()
         size = table.num_embeddings
         if new_num_tokens not in (None, size) or size % (pad_to_multiple_of or 1):
             raise ValueError(

@@ -14,7 +14,7 @@ direction where steps are long (`lstm_threads`).
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +97,7 @@ class ElmoLstm(GradientCheckpointingLayer):
             if config.use_cell_projection
             else None
         )
-        self.packed = KeptResult()
+        self.packed = KeptResult[LayerWeights]()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -126,7 +126,7 @@ class ElmoLstm(GradientCheckpointingLayer):
             self.packed.clear()
             return pack_weights(weights, self.config, dtype)
         compute = partial(pack_weights, weights, self.config, dtype)
-        return cast(LayerWeights, self.packed.get((dtype, fingerprint), compute))
+        return self.packed.get((dtype, fingerprint), compute)
 
     def forward(
         self, inputs: Tensor, batch_sizes: Sequence[int], state: State, *, reverse: bool = False

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -161,8 +161,10 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
-        self.wide_encoder = KeptResult()  # a copy in float32, if products in its dtype are slow
-        self.onnx_model = KeptResult()  # made by `hf_elmo.inference`
+        self.wide_encoder = KeptResult[
+            ElmoTokenEncoder
+        ]()  # a copy in float32, if products in its dtype are slow
+        self.onnx_model = KeptResult[Any]()  # made by `hf_elmo.inference`
         self.post_init()
 
     def train(self, mode: bool = True) -> Self:

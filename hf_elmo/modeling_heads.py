@@ -88,9 +88,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        framed = cast(Tensor, outputs.attention_mask).bool()  # (batch, tokens + 2)
+        framed = outputs.attention_mask.bool()  # (batch, tokens + 2)
         targets = None if labels is None else _make_targets(labels, framed)
-        top = F.dropout(cast(Tensor, outputs.last_hidden_state), self.config.dropout, self.training)
+        top = F.dropout(outputs.last_hidden_state, self.config.dropout, self.training)
         forward, *backward = top.split(self.config.projection_size, dim=-1)
         logits = [self.softmax(forward[:, :-1]), *(self.softmax(x[:, 1:]) for x in backward)]
         loss = None
@@ -194,7 +194,7 @@ class ElmoFeatures(nn.Module):
         super().__init__()
         num_mixes = config.num_scalar_mixes if num_mixes is None else num_mixes
         self.mix_l2 = config.mix_l2
-        self.output_size = num_mixes * cast(int, config.hidden_size)
+        self.output_size = num_mixes * config.output_size
         self.scalar_mixes = nn.ModuleList(
             ElmoScalarMix(
                 config.num_mixed_layers,
@@ -323,7 +323,7 @@ class ElmoClassifier(ElmoPreTrainedModel):
         layers, outputs = run_for_layers(
             self.elmo, input_ids, attention_mask, word_input_ids, state
         )
-        mask = cast(Tensor, outputs.attention_mask)
+        mask = outputs.attention_mask
         logits = self.compute_logits(torch.cat(self.features.mix(layers, mask), dim=-1), mask)
         loss = None
         if labels is not None:

@@ -49,11 +49,12 @@ class ElmoModelOutput(StatefulOutput):
             `keep_sentence_boundaries` it is longer by 2 and counts the boundaries in.
     """
 
-    last_hidden_state: Tensor | None = None
-    elmo: Tensor | None = None
+    # transformers wants None as the default.
+    last_hidden_state: Tensor = None  # type: ignore[assignment]
+    elmo: Tensor = None  # type: ignore[assignment]
     hidden_states: tuple[Tensor, ...] | None = None
     state: ElmoState | None = None
-    attention_mask: Tensor | None = None
+    attention_mask: Tensor = None  # type: ignore[assignment]
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -284,7 +284,7 @@ def count_axes(ids: Any) -> int:
 def make_batch(
     data: dict[str, Any],
     return_tensors: str | TensorType | None,
-    encodings: list[ElmoEncoding] | None = None,
+    encodings: Any = None,
 ) -> BatchEncoding:
     """Return what tokenizers return."""
     # PyTorch takes over the memory of the arrays; the base class would copy them cell by cell.
@@ -294,4 +294,4 @@ def make_batch(
             for name, value in data.items()
         }
     # An ElmoEncoding has the methods that the base class calls of the Rust tokenizers' encodings.
-    return BatchEncoding(data, cast(Any, encodings), return_tensors)
+    return BatchEncoding(data, encodings, return_tensors)

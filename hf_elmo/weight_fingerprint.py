@@ -1,12 +1,14 @@
 """Fingerprints of weights, used to invalidate caches, and the cache of one result."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from .configuration_elmo import ElmoConfig
+
+Result = TypeVar("Result")
 
 
 class WeightFingerprint:
@@ -78,7 +80,7 @@ def fingerprint_module(
     return fingerprint_weights(config, [weight for weight in weights if weight is not None])
 
 
-class KeptResult:
+class KeptResult(Generic[Result]):
     """One result, kept while its key is the same. It is neither copied nor pickled.
 
     Threads may share it.
@@ -89,14 +91,14 @@ class KeptResult:
 
     def clear(self) -> None:
         """Forget the result."""
-        self._kept: tuple[Any, Any] | None = None
+        self._kept: tuple[Any, Result] | None = None
 
-    def get(self, key: Any, compute: Callable[[], Any]) -> Any:
+    def get(self, key: Any, compute: Callable[[], Result]) -> Result:
         """Return the result for a key, computed only if another was kept."""
         kept = self._kept  # once: another thread may replace it
         if kept is None or kept[0] != key:
             self._kept = kept = key, compute()
         return kept[1]
 
-    def __reduce__(self) -> tuple[type["KeptResult"], tuple[()]]:
+    def __reduce__(self) -> tuple[type["KeptResult[Result]"], tuple[()]]:
         return KeptResult, ()

@@ -4,7 +4,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -102,11 +101,11 @@ def encode_in_chunks(
     Returns:
         Word vectors, shape `(words, projection_size)`.
     """
-    if input_ids is None:
-        lengths = torch.zeros_like(cast(Tensor, word_input_ids))
-    else:
+    if input_ids is not None:
         is_used = input_ids != config.char_padding_id
         lengths = (torch.arange(1, input_ids.shape[1] + 1) * is_used.cpu()).amax(dim=1)
+    elif word_input_ids is not None:
+        lengths = torch.zeros_like(word_input_ids)
     widest = max((width for width, _ in config.char_filters or []), default=0)
     order = lengths.argsort(stable=True)
     chunks = []

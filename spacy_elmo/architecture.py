@@ -110,8 +110,9 @@ def find_doc_segments(model: ThincModel, doc: Doc) -> list[Segment]:
 def alloc_layers(model: ThincModel, doc: Doc) -> Array:
     """Return zeros for the layers of a doc, shape `(layers, tokens, width)`."""
     config = get_shim(model).load().model.config
-    shape = (config.num_mixed_layers, len(doc), config.hidden_size)
-    return cast(Array, model.ops.alloc(cast(Any, shape)))
+    ops: Any = model.ops
+    layers: Array = ops.alloc((config.num_mixed_layers, len(doc), config.output_size))
+    return layers
 
 
 def compute_layers(
@@ -209,8 +210,8 @@ def train_layers(
     def backprop(gradients: list[Array]) -> list[Doc]:
         gradient = torch.zeros_like(states)
         for sentence, (number, rows) in enumerate(located):
-            values = xp2torch(cast(Any, gradients[number][:, rows]), device=states.device)
-            gradient[:, sentence, : len(rows)] = values
+            values: Any = gradients[number][:, rows]
+            gradient[:, sentence, : len(rows)] = xp2torch(values, device=states.device)
         states.backward(gradient)
         return []
 

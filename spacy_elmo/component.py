@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 import torch
@@ -172,11 +172,12 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         docs = list(docs)
         self.source.vocab = docs[0].vocab if docs else self.source.vocab
         segments = [find_doc_segments(self.model, doc) for doc in docs]
-        ops, config = self.model.ops, get_shim(self.model).load().model.config
+        ops: Any = self.model.ops
+        config = get_shim(self.model).load().model.config
         keeps_layers = self.store_layers or bool(self.listener_map)
         predictions = [
             Prediction(
-                cast(Array, ops.alloc((len(doc), cast(int, config.hidden_size)))),
+                ops.alloc((len(doc), config.output_size)),
                 alloc_layers(self.model, doc) if keeps_layers else None,
                 segments[number],
             )

@@ -4,7 +4,7 @@ They are computed from the doc's own data by functions that can be pickled, so t
 in other processes and for stored docs.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span, Token
 
@@ -82,8 +82,9 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def put_vectors(doc: Doc, vectors: Array) -> None:
     """Set the tensor of a doc to vectors, shape `(tokens, width)`."""
-    doc.tensor = cast(Any, vectors)
-    doc.vector = doc.vector_norm = cast(Any, None)  # spaCy computes them on access
+    writable: Any = doc  # spaCy's annotations say less than it takes
+    writable.tensor = vectors
+    writable.vector = writable.vector_norm = None  # spaCy computes them on access
     doc.user_data.pop(VECTORS_KEY, None)
     doc.user_data[TENSOR_KEY] = (*vectors.shape, len(doc.text))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from spacy.tokens import Doc
@@ -43,7 +43,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
             f"Expected width {config.hidden_size} of the ElmoListener, the width of its 'elmo' "
             f"component, got {model.get_dim('nO')}. Set it to null to have it found."
         )
-    model.set_dim("nO", cast(int, config.hidden_size))
+    model.set_dim("nO", config.output_size)
     model.set_param("mix", model.ops.alloc1f(config.num_mixed_layers))
     model.set_param("gamma", model.ops.alloc1f(1))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import srsly
 from spacy import util
@@ -64,7 +64,8 @@ def pack_folder(write: Callable[[Path], None]) -> bytes:
         folder = Path(temporary) / "model"
         write(folder)
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    return cast(bytes, srsly.msgpack_dumps(files))
+    packed: bytes = srsly.msgpack_dumps(files)
+    return packed
 
 
 def unpack_folder(data: bytes, read: Callable[[Path], Any]) -> None:

@@ -167,7 +167,7 @@ class ElmoShim(Shim):
         if Path(_resolve_name(self.name)).is_dir():
             name = str(Path(self.name).resolve()) if Path(self.name).is_dir() else self.name
             return {"name": name, "revision": _digest_weights(self.name)}
-        return {"name": self.name, "revision": cast(str, model.config._commit_hash)}
+        return {"name": self.name, "revision": str(model.config._commit_hash)}
 
     def _check_source(self) -> dict[str, str]:
         """Return the source of the weights; check that it is known and unchanged."""
@@ -230,8 +230,8 @@ class ElmoShim(Shim):
             return
         for name, parameter in self._bilm.model.named_parameters():
             if parameter.grad is not None:
-                value, gradient = (torch2xp(x) for x in (parameter.data, parameter.grad))
-                value, _ = optimizer((self.id, name), cast(Any, value), cast(Any, gradient))
+                arrays: list[Any] = [torch2xp(x) for x in (parameter.data, parameter.grad)]
+                value, _ = optimizer((self.id, name), *arrays)
                 _set_values(parameter, xp2torch(value, device=parameter.device))
                 parameter.grad = None
 

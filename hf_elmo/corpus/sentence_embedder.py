@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -95,8 +95,9 @@ class SentenceEmbedder:
         arrays = self.embed(map(split_words, batch.column(self.text_column).to_pylist()))
         config = self.load()[0].config
         layers = config.num_mixed_layers if self.layers == "all" else 1
-        width = cast(int, config.hidden_size)
-        return add_vectors(batch, self.vectors_column, arrays, self.output_dtype, layers, width)
+        return add_vectors(
+            batch, self.vectors_column, arrays, self.output_dtype, layers, config.output_size
+        )
 
     def embed(self, sentences: Iterable[Sequence[str]]) -> list[Array]:
         """Compute the vectors of each sentence, like the function `embed`."""

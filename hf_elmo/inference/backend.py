@@ -4,7 +4,7 @@ import os
 import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -14,9 +14,6 @@ from hf_elmo.lstm_products import can_pack, choose_product_dtype
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import PLAIN_CLASSES, find_problem, has_onnxruntime
 from hf_elmo.weight_fingerprint import fingerprint_module
-
-if TYPE_CHECKING:
-    from hf_elmo.onnx import OrtElmoModel
 
 # Multiplications of a time step for each row: 2**19 of the bundled model, 2**23 of the original.
 LARGE_STEP = 2**21
@@ -99,7 +96,8 @@ def choose_backend(
     marks = fingerprint_module(model.config, model, PLAIN_CLASSES)
     make = partial(OrtElmoModel.from_model, model, quantization=quantization)
     with _LOCK:
-        return cast("OrtElmoModel", model.onnx_model.get((quantization, marks), make))
+        chosen: OrtElmoModel = model.onnx_model.get((quantization, marks), make)
+    return chosen
 
 
 def is_onnx_default(name: str) -> bool:

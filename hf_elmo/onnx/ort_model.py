@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import onnxruntime
@@ -160,7 +160,8 @@ class OrtElmoModel(ElmoBilm):
     def __call__(self, *args: Any, **kwargs: Any) -> ElmoModelOutput:
         """Compute vectors, with the arguments and the output of `ElmoModel.forward`."""
         with torch.no_grad():
-            return cast(ElmoModelOutput, self.forward(*args, **kwargs))
+            output: ElmoModelOutput = self.forward(*args, **kwargs)
+        return output
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_sessions": None, "_lock": None}
@@ -237,15 +238,17 @@ class OrtElmoModel(ElmoBilm):
         sessions = self._get_sessions()
         sizes = np.array(batch_sizes, dtype=np.int64)
 
-        def run(number: int) -> tuple[list[Tensor], State]:
-            x, state = cast(Tensor, inputs[number]), cast(State, states[number])
-            return _run_direction(sessions.directions[number], x, sizes, state, number == 1)
-
-        numbers = [number for number, x in enumerate(inputs) if x is not None]
-        if len(numbers) == 1 or sessions.pool is None:
-            return [run(number) for number in numbers]
-        backward = sessions.pool.submit(run, 1)
-        return [run(0), backward.result()]
+        runs = [
+            partial(_run_direction, session, x, sizes, state, is_backward)
+            for session, x, state, is_backward in zip(
+                sessions.directions, inputs, states, (False, True), strict=False
+            )
+            if x is not None and state is not None
+        ]
+        if len(runs) == 1 or sessions.pool is None:
+            return [run() for run in runs]
+        backward = sessions.pool.submit(runs[1])
+        return [runs[0](), backward.result()]
 
     def _join(self, directions: tuple[Tensor, ...]) -> Tensor:
         # In NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime.

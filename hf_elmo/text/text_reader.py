@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, cast
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import fsspec
 from fsspec.core import has_magic
@@ -193,8 +193,13 @@ def _is_address(name: str) -> bool:
 
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
     """Return the bytes of a file, decompressed according to its suffix."""
-    openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
-    opener = cast(Callable[[BinaryIO], BinaryIO] | None, openers.get(Path(name).suffix.lower()))
+    openers: dict[str, Callable[[BinaryIO], Any]] = {
+        ".gz": gzip.open,
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+        ".zst": _open_zstandard,
+    }
+    opener = openers.get(Path(name).suffix.lower())
     return stream if opener is None else opener(stream)
 
 
