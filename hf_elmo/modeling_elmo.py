@@ -161,9 +161,8 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
-        self.wide_encoder = KeptResult[
-            ElmoTokenEncoder
-        ]()  # a copy in float32, if products in its dtype are slow
+        # A copy of the encoder in float32, if products in its dtype are slow.
+        self.wide_encoder = KeptResult[ElmoTokenEncoder]()
         self.onnx_model = KeptResult[Any]()  # made by `hf_elmo.inference`
         self.post_init()
 

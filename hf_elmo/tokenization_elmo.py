@@ -25,13 +25,8 @@ from .character_ids import (
     split_text,
 )
 from .configuration_elmo import (
-    CHAR_PADDING_ID,
     MAX_CHARACTERS_PER_TOKEN,
-    SENTENCE_END_CHAR_ID,
-    SENTENCE_START_CHAR_ID,
     SPECIAL_CHAR_IDS,
-    WORD_END_CHAR_ID,
-    WORD_START_CHAR_ID,
     ElmoConfig,
     refuse_damage,
 )
@@ -83,11 +78,6 @@ class ElmoTokenizer(PythonBackend):
         word_vocab: Entries of the word lexicon; the first has id 1. None = no lexicon. Complete
             words are looked up; if spelled in code points, words cut to their cells.
         max_characters_per_token: Cells of a word, its start and end marks included.
-        sentence_start_char_id: Character id of the word `sentence_start`.
-        sentence_end_char_id: Character id of the word `sentence_end`.
-        word_start_char_id: First cell of each word.
-        word_end_char_id: Cell after the last character of each word.
-        char_padding_id: Cells after `word_end_char_id`.
         sentence_start: Word that means the start of a sentence.
         sentence_end: Word that means the end of a sentence.
         unknown: Entry of the vocabularies for words and characters that are not in them.
@@ -96,7 +86,10 @@ class ElmoTokenizer(PythonBackend):
         word_pattern: Regular expression (of the `regex` package); its matches in a text are the
             words.
         pad_token: Word for a row of zeros, where ids are turned back into words.
-        kwargs: Arguments of every tokenizer, such as `padding_side` or `model_max_length`.
+        kwargs: The special character ids of `ElmoConfig` (`sentence_start_char_id`,
+            `sentence_end_char_id`, `word_start_char_id`, `word_end_char_id`, `char_padding_id`),
+            with its defaults; and arguments of every tokenizer, such as `padding_side` or
+            `model_max_length`.
 
     Raises:
         ValueError: If the arguments contradict each other.
@@ -112,11 +105,6 @@ class ElmoTokenizer(PythonBackend):
         char_vocab: Sequence[str] | None = None,
         word_vocab: Sequence[str] | None = None,
         max_characters_per_token: int = MAX_CHARACTERS_PER_TOKEN,
-        sentence_start_char_id: int = SENTENCE_START_CHAR_ID,
-        sentence_end_char_id: int = SENTENCE_END_CHAR_ID,
-        word_start_char_id: int = WORD_START_CHAR_ID,
-        word_end_char_id: int = WORD_END_CHAR_ID,
-        char_padding_id: int = CHAR_PADDING_ID,
         sentence_start: str = "<S>",
         sentence_end: str = "</S>",
         unknown: str = "<UNK>",
@@ -129,11 +117,8 @@ class ElmoTokenizer(PythonBackend):
             characters = "bytes" if char_vocab is None else "code_points"
         self.characters = characters
         self.max_characters_per_token = max_characters_per_token
-        self.sentence_start_char_id = sentence_start_char_id
-        self.sentence_end_char_id = sentence_end_char_id
-        self.word_start_char_id = word_start_char_id
-        self.word_end_char_id = word_end_char_id
-        self.char_padding_id = char_padding_id
+        for name in SPECIAL_CHAR_IDS:
+            setattr(self, name, kwargs.pop(name, getattr(ElmoConfig, name)))
         self.sentence_start = sentence_start
         self.sentence_end = sentence_end
         self.unknown = unknown
@@ -312,10 +297,6 @@ class ElmoTokenizer(PythonBackend):
         pad_to_multiple_of: int | None = None,
         padding_side: str | None = None,
         return_tensors: str | TensorType | None = None,
-        return_attention_mask: bool | None = None,
-        return_special_tokens_mask: bool = False,
-        return_offsets_mapping: bool = False,
-        return_length: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
         check_options(text_pair, kwargs)
@@ -332,20 +313,20 @@ class ElmoTokenizer(PythonBackend):
         words = list(chain.from_iterable(sentence.words for sentence in sentences))
         rows = {word: row for row, word in enumerate(dict.fromkeys(words), PADDING_OFFSET)}
         tables = self._tables.tabulate(rows)
-        if return_special_tokens_mask:
+        if kwargs.get("return_special_tokens_mask"):
             tables[SPECIAL_MASK] = 1 - tables["attention_mask"]
-        if return_attention_mask is False:
+        if kwargs.get("return_attention_mask") is False:
             del tables["attention_mask"]
         flat = np.fromiter(map(rows.__getitem__, words), np.int64, len(words))
         data = take(tables, lay_out(flat, lengths, width, is_left))
 
         if width is not None:
             sentences = [sentence.pad(width, is_left) for sentence in sentences]
-        if return_offsets_mapping:
+        if kwargs.get("return_offsets_mapping"):
             offsets = [sentence.offsets for sentence in sentences]
             shape = (len(sentences), width, 2)
             data["offset_mapping"] = offsets if width is None else np.reshape(offsets, shape)
-        if return_length:
+        if kwargs.get("return_length"):
             data["length"] = lengths
         if return_tensors is None and not is_batch:
             data = {name: values[0] for name, values in data.items()}
