@@ -16,6 +16,8 @@ PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MAX_FILE_LINES = 600
 MAX_BODY_LINES = 45  # of a function, without its docstring
+MAX_PARAMETERS = 12  # of a function, except of commands
+MAX_CASTS = 25  # of all packages
 
 # What a package imports nowhere; `pickle` stands for all that runs code when it reads.
 FORBIDDEN = {
@@ -172,6 +174,19 @@ def test_files_and_functions_are_short(path: Path) -> None:
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             length = body[-1].end_lineno - body[0].lineno + 1 if body else 0
             assert length <= MAX_BODY_LINES, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_functions_have_few_parameters(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and path.stem not in ("commands", "__main__"):
+            parameters = [x.arg for x in node.args.args + node.args.kwonlyargs if x.arg != "self"]
+            assert len(parameters) <= MAX_PARAMETERS, f"{node.name} has {len(parameters)}"
+
+
+def test_there_are_few_casts() -> None:
+    texts = (path.read_text(encoding="utf-8") for path in MODULES)
+    assert sum(len(re.findall(r"\bcast\(", text)) for text in texts) <= MAX_CASTS
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
