@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from transformers.utils.generic import can_return_tuple
 
+from .array_operations import join
 from .configuration_elmo import ElmoConfig
 from .lstm import State
 from .modeling_outputs import ElmoModelOutput, ElmoState
@@ -102,19 +103,18 @@ class ElmoBilm:
         layers = [[packed, *outputs] for outputs, _ in directions]
         forward, *backward = [new for _, new in directions]
         return (
-            [self._join(layer) for layer in zip(*layers, strict=True)],
+            [join(layer, -1) for layer in zip(*layers, strict=True)],
             ElmoState(forward, backward[0] if backward else None),
         )
 
-    def _join(self, directions: tuple[Tensor, ...]) -> Tensor:
-        """Join the outputs of the directions, shape `(steps, hidden_size)`."""
-        return torch.cat(directions, dim=-1)
-
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
-        """Make the initial state, in the dtype and on the device of `like`."""
-        config = self.config
-        h = like.new_zeros(config.num_hidden_layers, batch, config.projection_size)
-        c = like.new_zeros(config.num_hidden_layers, batch, config.cell_size)
+        """Make the initial state, in the dtype and on the device of `like`.
+
+        It is one zero, expanded: nothing may be written to it.
+        """
+        config, zero = self.config, like.new_zeros(1)
+        h = zero.expand(config.num_hidden_layers, batch, config.projection_size)
+        c = zero.expand(config.num_hidden_layers, batch, config.cell_size)
         return ElmoState((h, c), (h, c) if config.bidirectional else None)
 
     @can_return_tuple

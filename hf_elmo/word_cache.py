@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .array_operations import take
 from .configuration_elmo import ElmoConfig
 
 WORDS_PER_CHUNK = 128  # words encoded at a time: bounds memory
@@ -66,7 +67,7 @@ def encode_distinct(
 
     distinct = list(numbers)
     vectors = encode(distinct) if cache is None else cache.fetch(distinct, state, encode)
-    return vectors.index_select(0, places.to(vectors.device))
+    return take(vectors, places)
 
 
 def _read_ids(name: str, ids: Tensor | None, size: int) -> list[npt.NDArray[np.int32]]:
@@ -178,7 +179,7 @@ class WordCache:
                     self._slots.move_to_end(key)
             rows = torch.tensor([slot for slot in slots if slot >= 0], dtype=torch.long)
             table = self._table
-            known = None if table is None else table.index_select(0, rows.to(table.device))
+            known = None if table is None else take(table, rows)
         missing = [key for key, slot in zip(keys, slots, strict=True) if slot < 0]
         if known is not None and not missing:
             return known

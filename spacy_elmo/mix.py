@@ -74,6 +74,7 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
     Raises:
         ValueError: If the mix does not fit the number of layers.
     """
+    from hf_elmo.array_operations import stack
     from hf_elmo.scalar_mix import mix_layers
 
     numbers = list(range(len(layers))) if mix.layers is None else mix.layers
@@ -91,8 +92,7 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
             f"Expected {len(numbers)} mix weights (the word vectors and each LSTM layer), "
             f"got {len(weights)}."
         )
-    # Not `layers[numbers]`: it starts PyTorch's threads, which compete with the engine's.
-    chosen = layers if mix.layers is None else torch.stack([layers[n] for n in numbers])
+    chosen = layers if mix.layers is None else stack([layers[n] for n in numbers])
     return mix_layers(
         chosen[:, None],
         torch.tensor(weights, device=layers.device),

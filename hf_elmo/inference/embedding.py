@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hf_elmo.array_operations import are_finite, join, stack
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
@@ -72,7 +73,7 @@ def embed_layers(
         TypeError: If a sentence is a string.
     """
     pieces = embed_pieces(sentences, model, tokenizer, **options)
-    return (torch.cat([p.vectors for p in group], dim=-2) for group in _by_sentence(pieces))
+    return (join([p.vectors for p in group], -2) for group in _by_sentence(pieces))
 
 
 def embed(
@@ -117,7 +118,7 @@ def embed(
         **options,
     )
     axis = -1 if pooling != "none" else -2
-    return (torch.cat([p.vectors for p in group], axis).numpy() for group in _by_sentence(pieces))
+    return (join([p.vectors for p in group], axis).numpy() for group in _by_sentence(pieces))
 
 
 def embed_pieces(
@@ -236,25 +237,19 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
             parts[order[row]].append(vectors)
         del order[:batch]
     for number, words in enumerate(group):
-        vectors = torch.cat(parts[number], dim=-2) if len(parts[number]) > 1 else parts[number][0]
+        vectors = join(parts[number], -2)
         parts[number] = []
         yield Piece(first + number, 0, len(words), vectors)
 
 
 def _check_finite(piece: Piece) -> Piece:
     """Refuse vectors that are too large for their data type."""
-    if not _is_finite(piece.vectors):
+    if not are_finite(piece.vectors):
         raise ValueError(
             f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights "
             "of the model are damaged, or its values are too large for this data type."
         )
     return piece
-
-
-def _is_finite(vectors: Tensor) -> bool:
-    if vectors.device.type != "cpu" or vectors.dtype == torch.bfloat16:
-        return bool(torch.isfinite(vectors).all())
-    return bool(np.isfinite(vectors.numpy()).all())  # NumPy: as in `_select`
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
@@ -263,10 +258,7 @@ def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: tor
         return layers[wanted].to(dtype)
     if wanted == "top":
         return layers[-1].to(dtype)
-    if layers[0].device.type != "cpu" or layers[0].dtype == torch.bfloat16:
-        stacked = torch.stack([layer.to(dtype) for layer in layers])
-    else:  # in NumPy: PyTorch's threads would wait actively beside those of ONNX Runtime
-        stacked = torch.from_numpy(np.stack([layer.numpy() for layer in layers])).to(dtype)
+    stacked = stack([layer.to(dtype) for layer in layers])
     if wanted == "mean":
         return stacked.mean(dim=0)
     return mix_as_configured(model.config, stacked[:, None])[0] if wanted == "mix" else stacked
@@ -280,7 +272,7 @@ def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
 def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm) -> Piece:
     """Mix one sentence with layer norm, which needs the complete sentence."""
     parts = list(pieces)
-    layers = torch.cat([piece.vectors for piece in parts], dim=-2)[:, None]
+    layers = join([piece.vectors for piece in parts], -2)[:, None]
     return parts[0]._replace(vectors=mix_as_configured(model.config, layers)[0])
 
 

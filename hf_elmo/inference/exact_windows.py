@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hf_elmo.array_operations import take
 from hf_elmo.bilm import ElmoBilm, spell_boundaries
 from hf_elmo.lstm import State
 from hf_elmo.modeling_outputs import ElmoState
@@ -89,9 +90,9 @@ class WindowRunner:
                 start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
                 if start < stop or (window.start == 0 and not words):
                     places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
-                    # `index_select` copies, so the batch can be freed. The copy is made outside
-                    # inference mode: heads can be trained on it.
-                    yield row, start, vectors.index_select(-2, places_of_row)
+                    # A copy, so that the batch can be freed. It is made outside inference mode:
+                    # heads can be trained on it.
+                    yield row, start, take(vectors, places_of_row, -2)
 
     def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
         """Split time steps into windows that fit the budget; return the first window last."""
@@ -161,10 +162,9 @@ class WindowRunner:
             grid[: len(column), row] = column
         alive = grid >= 0
         places = torch.from_numpy(np.cumsum(alive).reshape(grid.shape) - 1).to(self.device)
-        entries = torch.from_numpy(grid[alive]).to(self.model.device)
+        entries = torch.from_numpy(grid[alive])
         sizes = [int(size) for size in alive.sum(axis=1)]
-        # Not `[entries]`, which would start PyTorch's threads next to those of the engine.
-        return self._encode(list(numbers)).index_select(0, entries), sizes, places
+        return take(self._encode(list(numbers)), entries), sizes, places
 
     def _encode(self, words: list[str]) -> Tensor:
         """Encode the boundary tokens and distinct words, shape `(2 + words, projection_size)`."""

@@ -58,11 +58,17 @@ def test_sentences_without_words_and_empty_batches_are_computed(tiny_model: Elmo
         assert_close(run(other, ids), run(tiny_model, ids), **TOLERANCE)
 
 
-def test_steps_in_small_chunks_give_the_same(
-    tiny_model: ElmoModel, inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("steps", "rows"), [(2, 16), (5, 2), (1, 1)])
+def test_few_steps_and_sentences_at_a_time_give_the_same(
+    tiny_model: ElmoModel,
+    inputs: dict[str, Tensor],
+    steps: int,
+    rows: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = run(tiny_model, inputs)
-    monkeypatch.setattr(ort_model, "MAX_CHUNK_STEPS", 2)
+    monkeypatch.setattr(ort_model, "MAX_CHUNK_STEPS", steps)
+    monkeypatch.setattr(ort_model, "ROWS_AT_ONCE", rows)
     assert_close(run(OrtElmoModel.from_model(tiny_model), inputs), expected, **TOLERANCE)
 
 

@@ -1,0 +1,47 @@
+"""Select, join and stack tensors, on a CPU by NumPy.
+
+After an operation on many numbers, PyTorch's threads wait actively for the next one, for some
+milliseconds. They take the processor from the threads of ONNX Runtime. NumPy uses one thread.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def _are_arrays(*tensors: Tensor) -> bool:
+    """Return whether NumPy can compute with tensors: it has no gradients and no bfloat16."""
+    return all(
+        x.device.type == "cpu" and x.dtype != torch.bfloat16 and not x.requires_grad
+        for x in tensors
+    )
+
+
+def take(x: Tensor, rows: Tensor, dim: int = 0) -> Tensor:
+    """Copy some rows along an axis, as `torch.index_select` does."""
+    if _are_arrays(x):
+        return torch.from_numpy(x.numpy().take(rows.numpy(), axis=dim))
+    return x.index_select(dim, rows.to(x.device))
+
+
+def join(tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Concatenate tensors along an axis; a single one is returned as it is."""
+    if len(tensors) == 1:
+        return tensors[0]
+    if _are_arrays(*tensors):
+        return torch.from_numpy(np.concatenate([x.numpy() for x in tensors], axis=dim))
+    return torch.cat(list(tensors), dim=dim)
+
+
+def stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Stack tensors along a new first axis."""
+    if _are_arrays(*tensors):
+        return torch.from_numpy(np.stack([x.numpy() for x in tensors]))
+    return torch.stack(list(tensors))
+
+
+def are_finite(x: Tensor) -> bool:
+    """Return whether no value is NaN or infinite."""
+    return bool(np.isfinite(x.numpy()).all() if _are_arrays(x) else x.isfinite().all())
