@@ -159,6 +159,8 @@ def iterate_word_layers(
         "model": bilm.model,
         "tokenizer": bilm.tokenizer,
         "max_batch_tokens": model.attrs["max_batch_tokens"] or batches.MAX_BATCH_TOKENS,
+        # At least that of `doc.tensor`: a mix in half precision is less exact.
+        "dtype": torch.promote_types(bilm.model.dtype, torch.float32),
         "backend": shim.backend,
         "quantization": shim.quantization,
     }

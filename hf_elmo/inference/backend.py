@@ -10,15 +10,13 @@ import torch
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
-from hf_elmo.lstm_products import can_pack, choose_product_dtype
+from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import PLAIN_CLASSES, find_problem, has_onnxruntime
 from hf_elmo.weight_fingerprint import fingerprint_module
 
 # Multiplications of a time step for each row: 2**19 of the bundled model, 2**23 of the original.
 LARGE_STEP = 2**21
-# A small model in bfloat16 is faster than ONNX Runtime in float32 from this number of sentences.
-MANY_SENTENCES = 16
 
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
@@ -37,33 +35,27 @@ if hasattr(os, "register_at_fork"):
 
 
 def choose_backend(
-    model: ElmoBilm,
-    backend: Backend = "auto",
-    quantization: Quantization = None,
-    num_sentences: int | None = None,
+    model: ElmoBilm, backend: Backend = "auto", quantization: Quantization = None
 ) -> ElmoBilm:
     """Choose what computes a biLM in inference.
 
     `"auto"` is PyTorch for models in training mode, on a GPU, in float64, with adapters, hooks or
     parametrizations. It is the faster engine for all other models (docs/performance.md):
 
-    | dtype | instructions of the CPU | small model | large model, with oneDNN |
-    |---|---|---|---|
-    | float32 | any | ONNX Runtime | PyTorch |
-    | bfloat16 | of bfloat16 | PyTorch, but ONNX Runtime for few sentences | PyTorch |
-    | bfloat16 | other | ONNX Runtime | PyTorch, products in float32 |
-    | float16 | any | ONNX Runtime | PyTorch, products in float32 |
-    | int8 | 8-bit products with exact sums | ONNX Runtime | ONNX Runtime |
-    | int8 | other | ONNX Runtime, weights of 7 bits | ONNX Runtime, weights of 7 bits |
+    | dtype | small model | large model, with oneDNN |
+    |---|---|---|
+    | float32 | ONNX Runtime | PyTorch |
+    | bfloat16 | ONNX Runtime | PyTorch; products in float32 if the CPU has none in bfloat16 |
+    | float16 | ONNX Runtime | PyTorch, products in float32 |
+    | int8 | ONNX Runtime | ONNX Runtime |
 
     Without oneDNN, a large model is computed as a small one. ONNX Runtime computes models in half
-    precision in float32.
+    precision in float32. In int8, weights have 7 bits where sums of 8-bit products saturate.
 
     Args:
         model: A biLM, of PyTorch or of ONNX Runtime already.
         backend: `"auto"`, `"torch"` or `"onnx"`.
         quantization: `"int8"`, which only ONNX Runtime computes, or None.
-        num_sentences: Number of sentences of the call; None = many.
 
     Returns:
         `model` itself, or an `OrtElmoModel` of its current weights. It is kept for the next call
@@ -80,8 +72,7 @@ def choose_backend(
     backend = model.backend if backend == "auto" else backend
     problem = find_problem(model, quantization)
     if quantization is None and (
-        backend == "torch"
-        or (backend == "auto" and (problem or _is_torch_faster(model, num_sentences)))
+        backend == "torch" or (backend == "auto" and (problem or _has_large_products(model.config)))
     ):
         return model
     if backend == "torch":
@@ -107,13 +98,6 @@ def is_onnx_default(name: str) -> bool:
     with refuse_damage(name):
         config = ElmoConfig.from_pretrained(name)
     return not _has_large_products(config)
-
-
-def _is_torch_faster(model: ElmoModel, num_sentences: int | None) -> bool:
-    if choose_product_dtype(model.dtype, "cpu") == torch.bfloat16:
-        is_many = num_sentences is None or num_sentences >= MANY_SENTENCES
-        return is_many or _has_large_products(model.config)
-    return _has_large_products(model.config)
 
 
 def _has_large_products(config: ElmoConfig) -> bool:

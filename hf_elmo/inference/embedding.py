@@ -1,7 +1,7 @@
 """Embed many sentences: run them in batches, select layers, mix and pool."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, cast
 
@@ -54,6 +54,8 @@ def embed_layers(
     sentences: Iterable[Sequence[str]],
     model: ElmoPreTrainedModel | ElmoBilm,
     tokenizer: ElmoTokenizer,
+    *,
+    dtype: torch.dtype | None = None,
     **options: Unpack[RunOptions],
 ) -> Iterator[Tensor]:
     """Compute all layers of each sentence.
@@ -62,6 +64,7 @@ def embed_layers(
         sentences: Sequences of words, of any length.
         model: biLM, or a model that contains one, in evaluation mode.
         tokenizer: Tokenizer of the model.
+        dtype: As for `embed_pieces`.
         **options: As for `embed_pieces`.
 
     Returns:
@@ -72,7 +75,7 @@ def embed_layers(
         ValueError: If an argument is out of range, or the model is in training mode.
         TypeError: If a sentence is a string.
     """
-    pieces = embed_pieces(sentences, model, tokenizer, **options)
+    pieces = embed_pieces(sentences, model, tokenizer, dtype=dtype, **options)
     return (join([p.vectors for p in group], -2) for group in _by_sentence(pieces))
 
 
@@ -167,8 +170,7 @@ def embed_pieces(
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
     dtype = bilm.dtype if dtype is None else dtype
-    num_sentences = len(sentences) if isinstance(sentences, Sized) else None
-    bilm = choose_backend(bilm, backend, quantization, num_sentences)
+    bilm = choose_backend(bilm, backend, quantization)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
     select = partial(
         _select,
@@ -177,7 +179,7 @@ def embed_pieces(
         dtype=dtype,
     )
     place = bilm.device if device is None else torch.device(device)
-    runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place)
+    runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place, dtype)
     pieces = _run_groups(group_sentences(_check_sentences(sentences), look_ahead), runner)
     if mixes_late:
         pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
@@ -253,12 +255,12 @@ def _check_finite(piece: Piece) -> Piece:
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
-    """Select or mix the requested layers, and convert their data type."""
+    """Select or mix the requested layers, in at least the precision of `dtype`."""
     if isinstance(wanted, int):
-        return layers[wanted].to(dtype)
+        return layers[wanted]
     if wanted == "top":
-        return layers[-1].to(dtype)
-    stacked = stack([layer.to(dtype) for layer in layers])
+        return layers[-1]
+    stacked = stack([layer.to(torch.promote_types(layer.dtype, dtype)) for layer in layers])
     if wanted == "mean":
         return stacked.mean(dim=0)
     return mix_as_configured(model.config, stacked[:, None])[0] if wanted == "mix" else stacked

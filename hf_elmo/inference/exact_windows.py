@@ -43,6 +43,7 @@ class WindowRunner:
             output, `(..., steps, hidden_size)`.
         max_batch_tokens: Time steps per window, over all rows; halved if memory runs out.
         device: Device of the vectors.
+        dtype: Data type of the vectors.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class WindowRunner:
         select: Callable[[list[Tensor]], Tensor],
         max_batch_tokens: int,
         device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.select = select
         self.max_batch_tokens = max_batch_tokens
         self.device = device
+        self.dtype = dtype
         self.boundaries = spell_boundaries(model.config)
 
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
@@ -91,8 +94,9 @@ class WindowRunner:
                 if start < stop or (window.start == 0 and not words):
                     places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
                     # A copy, so that the batch can be freed. It is made outside inference mode:
-                    # heads can be trained on it.
-                    yield row, start, take(vectors, places_of_row, -2)
+                    # heads can be trained on it. Its type is converted now: most sentences are too
+                    # short to start PyTorch's threads.
+                    yield row, start, take(vectors, places_of_row, -2).to(self.dtype)
 
     def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
         """Split time steps into windows that fit the budget; return the first window last."""
@@ -137,7 +141,10 @@ class WindowRunner:
         """Run one window; return the vectors, the forward state at its end, and the indices."""
         packed, sizes, places = self._pack(batch, window.start, window.stop)
         layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
-        return self.select(layers).to(self.device), state.forward, places
+        vectors = self.select(layers)
+        if vectors.device != self.device:
+            vectors = vectors.to(self.device, self.dtype)
+        return vectors, state.forward, places
 
     def _pack(
         self, batch: list[Sequence[str]], start: int, stop: int

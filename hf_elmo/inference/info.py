@@ -69,7 +69,7 @@ def describe_engine(model: ElmoModel, quantization: Quantization = None) -> str:
         if support.find_problem(model, quantization):
             return "not available (pip install onnxruntime)"
         return f"ONNX Runtime, weights of {8 if has_exact_int8() else 7} bits"
-    if choose_backend(model, num_sentences=ROWS) is not model:
+    if choose_backend(model) is not model:
         return "ONNX Runtime"
     product = choose_product_dtype(model.dtype, "cpu")
     library = "oneDNN" if can_pack(product, "cpu") else "F.linear"
@@ -88,7 +88,7 @@ def _measure(model: ElmoModel, quantization: Quantization, seconds: float) -> fl
     """Measure words a second of the LSTMs, 0 if the quantization is not available."""
     if quantization is not None and support.find_problem(model, quantization):
         return 0.0
-    bilm = choose_backend(model, quantization=quantization, num_sentences=ROWS)
+    bilm = choose_backend(model, quantization=quantization)
     packed = torch.randn(ROWS * TOKENS, model.config.projection_size).to(bilm.dtype)
     sizes = [ROWS] * TOKENS
     bilm.run_bilm(packed, sizes)

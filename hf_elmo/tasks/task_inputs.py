@@ -32,7 +32,7 @@ class WordInputs:
         tokenizer: Tokenizer of the biLM.
         static_words: The words of the model's static vectors, from row 1 on.
         cache: Keeps layers of a frozen biLM, so that an epoch costs what the task model costs;
-            None = the model runs its biLM.
+            None = they are computed at each call.
 
     Attributes:
         tokenizer: Tokenizer of the biLM.
@@ -70,10 +70,14 @@ class WordInputs:
         if config.static_size:
             rows = [torch.tensor([self._find_row(w) for w in words]).long() for words in sentences]
             inputs["static_ids"] = pad_sequence(rows, batch_first=True)
-        if config.char_size or (config.num_mixes and self._fetch is None):
-            inputs |= self._tokenize(sentences)
+        found: list[Tensor] = []
         if self._fetch is not None:
             found = list(self._fetch(sentences, self._compute))
+        elif config.num_mixes and self.model.is_bilm_frozen and self.model.device.type == "cpu":
+            found = list(self._compute(sentences))
+        if config.char_size or (config.num_mixes and not found):
+            inputs |= self._tokenize(sentences)
+        if found:
             count, _, width = found[0].shape
             # Layer by layer in memory, as they are mixed.
             layers = found[0].new_zeros(count, *mask.shape, width)

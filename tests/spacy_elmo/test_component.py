@@ -356,11 +356,11 @@ def test_reduced_precision_is_that_of_the_model_and_survives_reloading(
     if "quantization" in settings:
         tiny_model = OrtElmoModel.from_model(tiny_model, quantization="int8")
     else:
-        tiny_model.bfloat16()
+        tiny_model.bfloat16().float()  # small models are computed in float32, from rounded weights
     (layers,) = compute_layers(tiny_model, ["The", "bank"])
     assert tensor.dtype == np.float32
     assert abs(tensor - exact.mean(axis=0)).max() > 1e-4
-    assert_allclose(tensor, layers.mean(axis=0), rtol=0, atol=2**-8 * abs(tensor).max())
+    assert_allclose(tensor, layers.mean(axis=0), rtol=0, atol=1e-5 * abs(tensor).max())
     assert_array_equal(reload(nlp, tmp_path)("The bank").tensor, tensor)
 
 

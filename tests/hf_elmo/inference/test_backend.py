@@ -78,25 +78,22 @@ class Row(NamedTuple):
     quantization: Quantization
     has_instructions: bool
     is_large: bool
-    num_sentences: int | None
     engine: type[ElmoBilm]
     tolerance: float  # of the greatest value
 
 
 TABLE = [
-    Row(torch.float32, None, True, False, 1, OrtElmoModel, 1e-5),
-    Row(torch.float32, None, True, True, 1, ElmoModel, 1e-5),
-    Row(torch.bfloat16, None, True, False, 15, OrtElmoModel, 1e-5),
-    Row(torch.bfloat16, None, True, False, 16, ElmoModel, 0.03),
-    Row(torch.bfloat16, None, True, False, None, ElmoModel, 0.03),
-    Row(torch.bfloat16, None, True, True, 1, ElmoModel, 0.03),
-    Row(torch.bfloat16, None, False, False, None, OrtElmoModel, 1e-5),
-    Row(torch.bfloat16, None, False, True, None, ElmoModel, 0.01),
-    Row(torch.float16, None, False, False, None, OrtElmoModel, 1e-5),
-    Row(torch.float16, None, False, True, None, ElmoModel, 2e-3),
-    Row(torch.float32, "int8", True, False, None, OrtElmoModel, 0.03),
-    Row(torch.float32, "int8", False, False, None, OrtElmoModel, 0.1),  # 0.9 if they saturated
-    Row(torch.bfloat16, "int8", False, True, None, OrtElmoModel, 0.1),
+    Row(torch.float32, None, True, False, OrtElmoModel, 1e-5),
+    Row(torch.float32, None, True, True, ElmoModel, 1e-5),
+    Row(torch.bfloat16, None, True, False, OrtElmoModel, 1e-5),
+    Row(torch.bfloat16, None, True, True, ElmoModel, 0.03),
+    Row(torch.bfloat16, None, False, False, OrtElmoModel, 1e-5),
+    Row(torch.bfloat16, None, False, True, ElmoModel, 0.01),
+    Row(torch.float16, None, False, False, OrtElmoModel, 1e-5),
+    Row(torch.float16, None, False, True, ElmoModel, 2e-3),
+    Row(torch.float32, "int8", True, False, OrtElmoModel, 0.03),
+    Row(torch.float32, "int8", False, False, OrtElmoModel, 0.1),  # 0.9 if they saturated
+    Row(torch.bfloat16, "int8", False, True, OrtElmoModel, 0.1),
 ]
 
 
@@ -117,12 +114,12 @@ def test_each_row_of_the_table_computes_nearly_what_float64_does(
     expected, _ = copy.deepcopy(tiny_model).double().run_bilm(packed.double(), sizes)
     has_bfloat16 = row.has_instructions and row.dtype == torch.bfloat16
     product_dtype = torch.bfloat16 if has_bfloat16 else torch.float32
-    for module in (backend, modeling_elmo, lstm):
+    for module in (modeling_elmo, lstm):
         monkeypatch.setattr(module, "choose_product_dtype", lambda *_: product_dtype)
     monkeypatch.setattr("hf_elmo.onnx.int8.has_exact_int8", lambda: row.has_instructions)
     monkeypatch.setattr(backend, "LARGE_STEP", 1 if row.is_large else 2**60)
     monkeypatch.setattr(backend, "can_pack", lambda *_: True)
-    chosen = choose_backend(tiny_model, "auto", row.quantization, row.num_sentences)
+    chosen = choose_backend(tiny_model, "auto", row.quantization)
     assert type(chosen) is row.engine
     actual, _ = chosen.run_bilm(packed.to(chosen.dtype), sizes)
     for layer, exact in zip(actual, expected, strict=True):
@@ -145,7 +142,7 @@ def test_vectors_have_the_dtype_of_the_model(
     dtype: torch.dtype, tiny_model: ElmoModel, tokenizer: ElmoTokenizer
 ) -> None:
     tiny_model.to(dtype)
-    assert isinstance(choose_backend(tiny_model, num_sentences=1), OrtElmoModel)
+    assert isinstance(choose_backend(tiny_model), OrtElmoModel)
     (layers,) = embed_layers([["bank"]], tiny_model, tokenizer)
     assert layers.dtype == dtype
 

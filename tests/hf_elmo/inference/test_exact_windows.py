@@ -20,7 +20,8 @@ def model(tiny_model: ElmoModel) -> ElmoModel:
 
 
 def make_runner(model: ElmoModel, max_batch_tokens: int = BUDGET) -> WindowRunner:
-    return WindowRunner(model, ElmoTokenizer(), torch.stack, max_batch_tokens, model.device)
+    options = max_batch_tokens, model.device, model.dtype
+    return WindowRunner(model, ElmoTokenizer(), torch.stack, *options)
 
 
 def run(model: ElmoModel, max_batch_tokens: int = BUDGET) -> list[torch.Tensor]:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.inference.layer_cache import LayerCache
@@ -26,7 +28,18 @@ def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[.
 def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -> None:
     model = make_case("sentiment", elmo_at=place, **STATIC).model
     inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat"])
-    assert ("input_ids" in inputs([["cat"]])) == (place == "input")
+    assert ("elmo_layers" in inputs([["cat"]])) == (place == "input")
+
+
+def test_layers_computed_ahead_are_those_of_the_model(make_case: Callable[..., Any]) -> None:
+    sentences = [["a", "cat"], ["dog"]]
+    model = make_case("sentiment").model.train(False)
+    batch = WordInputs(model, ElmoTokenizer())(sentences)
+    ids = ElmoTokenizer()(
+        sentences, is_split_into_words=True, padding=True, padding_side="right", return_tensors="pt"
+    )
+    with torch.no_grad():
+        assert_close(model(**batch).logits, model(**ids).logits, rtol=0, atol=1e-5)
 
 
 def test_layers_are_computed_once(
