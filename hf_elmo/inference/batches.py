@@ -31,14 +31,25 @@ def group_sentences(
         yield group
 
 
-def take_batch(lengths: Sequence[int], max_batch_tokens: int) -> int:
-    """Return how many of the next sentences, longest first, are a batch.
+def batch_by_length(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
+    """Put sentences of similar length in batches, the longest first.
 
-    It has at most `max_batch_tokens` time steps, but at least `MIN_ROWS` sentences.
+    A batch has at most `max_batch_tokens` time steps, but at least `MIN_ROWS` sentences.
+
+    Args:
+        lengths: Number of words of each sentence.
+        max_batch_tokens: Limit, boundaries included.
+
+    Returns:
+        An iterator of batches: the positions of the sentences in `lengths`.
     """
-    steps = 0
-    for count, length in enumerate(lengths):
-        steps += length + NUM_BOUNDARIES
-        if steps > max_batch_tokens and count >= MIN_ROWS:
-            return count
-    return len(lengths)
+    batch: list[int] = []
+    num_steps = 0
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        num_steps += lengths[place] + NUM_BOUNDARIES
+        if num_steps > max_batch_tokens and len(batch) >= MIN_ROWS:
+            yield batch
+            batch, num_steps = [], lengths[place] + NUM_BOUNDARIES
+        batch.append(place)
+    if batch:
+        yield batch

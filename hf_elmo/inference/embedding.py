@@ -17,7 +17,7 @@ from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.scalar_mix import mix_as_configured
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .batches import LOOK_AHEAD, MAX_BATCH_TOKENS, group_sentences, take_batch
+from .batches import LOOK_AHEAD, MAX_BATCH_TOKENS, batch_by_length, group_sentences
 from .exact_windows import WindowRunner
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
@@ -232,12 +232,9 @@ def _run_groups(groups: Iterable[list[Sequence[str]]], runner: WindowRunner) -> 
 def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner) -> Iterator[Piece]:
     """Run sentences in batches of similar length, longest first."""
     parts: list[list[Tensor]] = [[] for _ in group]
-    order = sorted(range(len(group)), key=lambda number: -len(group[number]))
-    while order:
-        batch = take_batch([len(group[number]) for number in order], runner.max_batch_tokens)
-        for row, _, vectors in runner.run([group[number] for number in order[:batch]]):
-            parts[order[row]].append(vectors)
-        del order[:batch]
+    for batch in batch_by_length(list(map(len, group)), runner.max_batch_tokens):
+        for row, _, vectors in runner.run([group[number] for number in batch]):
+            parts[batch[row]].append(vectors)
     for number, words in enumerate(group):
         vectors = join(parts[number], -2)
         parts[number] = []

@@ -14,7 +14,7 @@ from transformers.utils.generic import ModelOutput
 from hf_elmo.tasks.data.readers import Document, read_documents
 from hf_elmo.tasks.data.scores import CLUSTERS
 from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
-from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans, prune_spans
+from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
@@ -205,6 +205,38 @@ class ElmoForCoref(ElmoTaskModel):
         best = out.logits.argmax(dim=1).tolist()
         mentions = list(zip(out.starts.tolist(), out.ends.tolist(), strict=True))
         return [link_mentions(mentions, best)]
+
+
+def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> Tensor:
+    """Keep the best spans that do not cross, in the order of the document (Lee et al. 2017).
+
+    Spans cross if they overlap and neither holds the other.
+
+    Args:
+        starts: First word of each span, shape `(spans,)`.
+        ends: Last word of each span, shape `(spans,)`.
+        scores: Shape `(spans,)`.
+        num_kept: Spans to keep at most.
+
+    Returns:
+        Numbers of the kept spans, shape `(kept,)`.
+    """
+    longest: dict[int, int] = {}  # for a first word of kept spans, the furthest last one
+    earliest: dict[int, int] = {}  # for a last word of kept spans, the furthest first one
+    kept: list[int] = []
+    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
+    for span in scores.argsort(descending=True, stable=True).tolist():
+        if len(kept) == num_kept:
+            break
+        start, end = bounds[span]
+        if any(longest.get(word, 0) > end for word in range(start + 1, end + 1)):
+            continue
+        if any(earliest.get(word, start) < start for word in range(start, end)):
+            continue
+        kept.append(span)
+        longest[start] = max(end, longest.get(start, end))
+        earliest[end] = min(start, earliest.get(end, start))
+    return torch.tensor(sorted(kept, key=bounds.__getitem__), dtype=torch.long).to(starts.device)
 
 
 def bucket_distances(steps: Tensor) -> Tensor:

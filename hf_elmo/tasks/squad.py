@@ -17,7 +17,6 @@ from hf_elmo.tasks.data.readers import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
 from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
-from hf_elmo.tasks.layers.spans import find_best_spans
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs, Words
@@ -149,6 +148,28 @@ class ElmoForSquad(ElmoTaskModel):
     def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
         """Find the first and the last word of each answer; arguments as of `rank`."""
         return [(start, end) for start, end, _ in self.rank(**inputs)]
+
+
+@torch.no_grad()
+def find_best_spans(
+    start_scores: Tensor, end_scores: Tensor, mask: Tensor, max_width: int
+) -> tuple[Tensor, Tensor]:
+    """Find the span of each text with the largest sum of the scores of its first and last word.
+
+    Args:
+        start_scores: Scores of first words, shape `(batch, tokens)`.
+        end_scores: Scores of last words, shape `(batch, tokens)`.
+        mask: True at words, shape `(batch, tokens)`; a text has at least one.
+        max_width: Words of the longest span.
+
+    Returns:
+        First and last word of the best, each of shape `(batch,)`.
+    """
+    sums = start_scores[:, :, None] + end_scores[:, None, :]  # (batch, tokens, tokens)
+    is_span = torch.ones_like(sums, dtype=torch.bool).triu().tril(max_width - 1)
+    is_span &= mask[:, :, None] & mask[:, None, :]
+    best = sums.masked_fill(~is_span, -torch.inf).flatten(1).argmax(dim=1)
+    return best // mask.shape[1], best % mask.shape[1]
 
 
 def _cut_words(x: Tensor, width: int) -> Tensor:

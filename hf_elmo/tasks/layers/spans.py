@@ -1,4 +1,4 @@
-"""Spans of words: their vectors, the few that are kept of many, the best of a text."""
+"""Spans of words and their vectors."""
 
 import torch
 from torch import Tensor, nn
@@ -95,57 +95,3 @@ def list_spans(sentences: Tensor, max_width: int) -> tuple[Tensor, Tensor]:
     inside = ends.clamp(max=max(len(sentences) - 1, 0))
     is_span = (ends == inside) & (sentences[starts] == sentences[inside])
     return starts[is_span], ends[is_span]
-
-
-def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> Tensor:
-    """Keep the best spans that do not cross, in the order of the document (Lee et al. 2017).
-
-    Spans cross if they overlap and neither holds the other.
-
-    Args:
-        starts: First word of each span, shape `(spans,)`.
-        ends: Last word of each span, shape `(spans,)`.
-        scores: Shape `(spans,)`.
-        num_kept: Spans to keep at most.
-
-    Returns:
-        Numbers of the kept spans, shape `(kept,)`.
-    """
-    longest: dict[int, int] = {}  # for a first word of kept spans, the furthest last one
-    earliest: dict[int, int] = {}  # for a last word of kept spans, the furthest first one
-    kept: list[int] = []
-    bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
-    for span in scores.argsort(descending=True, stable=True).tolist():
-        if len(kept) == num_kept:
-            break
-        start, end = bounds[span]
-        if any(longest.get(word, 0) > end for word in range(start + 1, end + 1)):
-            continue
-        if any(earliest.get(word, start) < start for word in range(start, end)):
-            continue
-        kept.append(span)
-        longest[start] = max(end, longest.get(start, end))
-        earliest[end] = min(start, earliest.get(end, start))
-    return torch.tensor(sorted(kept, key=bounds.__getitem__), dtype=torch.long).to(starts.device)
-
-
-@torch.no_grad()
-def find_best_spans(
-    start_scores: Tensor, end_scores: Tensor, mask: Tensor, max_width: int
-) -> tuple[Tensor, Tensor]:
-    """Find the span of each text with the largest sum of the scores of its first and last word.
-
-    Args:
-        start_scores: Scores of first words, shape `(batch, tokens)`.
-        end_scores: Scores of last words, shape `(batch, tokens)`.
-        mask: True at words, shape `(batch, tokens)`; a text has at least one.
-        max_width: Words of the longest span.
-
-    Returns:
-        First and last word of the best, each of shape `(batch,)`.
-    """
-    sums = start_scores[:, :, None] + end_scores[:, None, :]  # (batch, tokens, tokens)
-    is_span = torch.ones_like(sums, dtype=torch.bool).triu().tril(max_width - 1)
-    is_span &= mask[:, :, None] & mask[:, None, :]
-    best = sums.masked_fill(~is_span, -torch.inf).flatten(1).argmax(dim=1)
-    return best // mask.shape[1], best % mask.shape[1]

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from hf_elmo.tasks.layers.spans import SpanEncoder, find_best_spans, list_spans, prune_spans
+from hf_elmo.tasks.coref import prune_spans
+from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans
+from hf_elmo.tasks.squad import find_best_spans
 
 TOKENS, MAX_WIDTH = 6, 3
 SENTENCES = torch.tensor([0, 0, 0, 0, 1, 1])
