@@ -71,7 +71,10 @@ def main(
     to: Annotated[str, typer.Option(help="Format of TARGET; see --list-formats.")] = "huggingface",
     options: Annotated[
         str | None,
-        typer.Option(help="Options of a bilm-tf model; default: x_options.json or options.json."),
+        typer.Option(
+            help="Options of a bilm-tf model; default: NAME_options.json beside NAME_weights.hdf5, "
+            "or options.json."
+        ),
     ] = None,
     vocabulary: Annotated[
         str | None,
@@ -85,7 +88,9 @@ def main(
     ] = None,
     token_embeddings: Annotated[
         str | None,
-        typer.Option(help="Output of dump_token_embeddings (HDF5), instead of the characters."),
+        typer.Option(
+            help="Word vectors instead of the characters: HDF5 of bilm-tf's dump_token_embeddings."
+        ),
     ] = None,
     dtype: Annotated[
         str, typer.Option(help=f"Data type of TARGET: {', '.join(NUMBER_SIZES)}.")
@@ -96,14 +101,16 @@ def main(
     verify: Annotated[
         Path | None,
         typer.Option(
-            help="Activations to compare with: HDF5 or npz of bilm-tf's dump_bilm_embeddings or "
-            "AllenNLP's elmo command, an array (layers + 1, words, width) per sentence number."
+            help="File of vectors to compare with, HDF5 or npz, as bilm-tf's dump_bilm_embeddings "
+            "or AllenNLP's elmo command writes it: an array (layers + 1, words, width) for each "
+            "sentence number."
         ),
     ] = None,
     sentences: Annotated[
         Path | None,
         typer.Option(
-            help="Text of the activations, one sentence per line; default: the .txt file."
+            help="Sentences of the --verify file, one per line; default: the sentences in that "
+            "file, or the .txt file with the same name."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing TARGET.")] = False,

@@ -232,7 +232,7 @@ class ElmoFeatures(nn.Module):
         return self.mix(layers, outputs.attention_mask), outputs
 
     def mix(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        """Mix layers that are there already.
+        """Mix layers that were computed before.
 
         Args:
             layers: Shape `(layers, batch, tokens, hidden_size)`, or a sequence of them.
@@ -340,7 +340,11 @@ class ElmoClassifier(ElmoPreTrainedModel):
     def compute_loss(
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
-        """Compute the loss of a call that has a share of `num_items` labels."""
+        """Compute the loss of one call.
+
+        If a training batch is several calls, `num_items` is the number of labels of the batch;
+        None = the call is the complete batch.
+        """
         raise NotImplementedError
 
 

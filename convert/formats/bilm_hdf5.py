@@ -35,7 +35,7 @@ MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 
 def recognises(path: Path) -> bool:
-    """Recognise an HDF5 file by its signature, a broken one by its name."""
+    """Recognise an HDF5 file by its signature, or by its suffix, also if it is broken."""
     if not path.is_file():
         return False
     with path.open("rb") as file:  # `h5py.is_hdf5` would find the signature of a file in a tar

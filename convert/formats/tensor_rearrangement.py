@@ -123,7 +123,7 @@ def _list_module(name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
 def gather_tensors(
     expected: Iterable[StoredTensor], variables: Mapping[str, LazyTensor], source: str
 ) -> dict[str, LazyTensor]:
-    """Find the biLM's tensors among the variables of a file, by their standard names.
+    """Find the expected tensors of a biLM among the variables of a file.
 
     Raises:
         ConversionError: If a variable is missing, unexpected, or has another shape.

@@ -73,13 +73,14 @@ def evaluate(
     protocol: Annotated[
         Literal["sentences", "bilm-tf"],
         typer.Option(
-            help="sentences: each sentence on its own; bilm-tf: one stream with a continuing state."
+            help="sentences: each sentence on its own; bilm-tf: the LSTM state continues from "
+            "sentence to sentence."
         ),
     ] = "sentences",
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="Rows into which the stream is cut (bilm-tf only): changes the result.",
+            help="bilm-tf only: number of sentences read in parallel. It changes the result.",
             min=1,
             show_default="128",
         ),
@@ -93,9 +94,9 @@ def evaluate(
     python -m hf_elmo evaluate heldout.txt --model my-bilm
     python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
 
-    Words outside the target vocabulary count as <UNK>. A model over pieces predicts pieces. All
-    figures except "per word" include the ends of sentences: </S> in the forward direction, <S> in
-    the backward direction.
+    Words outside the target vocabulary count as <UNK>. A model with a vocabulary of subword pieces
+    predicts pieces. All figures except "per word" also count the prediction of the end of the
+    sentence: </S> in the forward direction, <S> in the backward direction.
     """  # noqa: D301 (click's marker for text without wrapping)
     if batch_size is not None and protocol == "sentences":
         raise ValueError("Expected --protocol bilm-tf together with --batch-size.")
@@ -131,9 +132,14 @@ def score(
     \b
     python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
 
-    Columns: the word; its log-probability given the words before it; given the words after it;
-    given both. Each sentence starts with a line "# sentence ...", which contains the sums of the
-    columns and the pseudo-perplexity: exp of the negative mean of the last column.
+    Each sentence starts with a line "# sentence ...", which contains the sums of the columns and
+    the pseudo-perplexity: exp of the negative mean of the last column.
+
+    \b
+    column 1  the word
+    column 2  its log-probability given the words before it
+    column 3  its log-probability given the words after it
+    column 4  its log-probability given both
     """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
     number = -1

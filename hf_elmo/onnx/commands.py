@@ -51,12 +51,19 @@ def export(
     python -m hf_elmo export my-tagger exported --int8
 
     The folder gets model.onnx, config.json and tokenizer_config.json. A biLM, ElmoForNer and the
-    heads for token and sequence classification can be exported. Inputs, int64: input_ids (batch,
-    tokens, characters), attention_mask (batch, tokens) and, if the model has a word lexicon,
-    word_input_ids (batch, tokens); ElmoForNer with static vectors reads static_ids (batch,
-    tokens). Outputs, float32: hidden_states (layers + 1, batch, tokens,
-    width) and elmo (batch, tokens, width), or the logits of the head; ElmoForNer adds the
-    transitions of its CRF.
+    heads for token and sequence classification can be exported.
+
+    \b
+    inputs, int64
+      input_ids        (batch, tokens, characters)
+      attention_mask   (batch, tokens)
+      word_input_ids   (batch, tokens), if the model has a word lexicon
+      static_ids       (batch, tokens), if an ElmoForNer has static vectors
+    outputs, float32
+      hidden_states    (layers + 1, batch, tokens, width), of a biLM
+      elmo             (batch, tokens, width), of a biLM
+      logits           of a head
+      transitions      of the CRF of an ElmoForNer
 
     The graph is compared with PyTorch first; the file is written only if they agree.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)

@@ -266,7 +266,7 @@ class TrainingClock(TrainerCallback):
         return lap
 
     def now(self) -> float:
-        """Return the seconds of training until now."""
+        """Return the seconds of training so far, including earlier runs."""
         return time.monotonic() - self._start
 
     def on_train_begin(  # noqa: D102

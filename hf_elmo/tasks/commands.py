@@ -58,7 +58,8 @@ def train(
         BUNDLED_NAME
     ),
     preset: Annotated[
-        Literal["cpu", "paper"], typer.Option(help="Published sizes, or about half of them.")
+        Literal["cpu", "paper"],
+        typer.Option(help="paper: published sizes; cpu: about half of them."),
     ] = "cpu",
     elmo: Annotated[
         Place | None,
@@ -104,7 +105,9 @@ def train(
     ] = None,
     schedule: Annotated[
         Literal["constant", "linear", "halved"] | None,
-        typer.Option(help="Learning rate: constant, linear to 0, or halved on a plateau."),
+        typer.Option(
+            help="Learning rate: constant, linear to 0, or halved if the score does not improve."
+        ),
     ] = None,
     patience: Annotated[
         int | None,
@@ -113,7 +116,9 @@ def train(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Maximum processor time, including the time before an interruption.", min=0
+            help="Limit of processor time in minutes, all threads together, including earlier runs "
+            "of the same output.",
+            min=0,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
@@ -132,8 +137,8 @@ def train(
     \b
     python -m hf_elmo train ner --train train.conll --dev dev.conll --output my-ner
 
-    The best model by the task's score on DEV is kept. The biLM runs once over the text; its layers
-    are kept in memory.
+    The model with the best score on --dev is kept. A frozen biLM reads the text once; its layers
+    are kept in memory, up to --cache-bytes.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
     _check_options(context.params)
@@ -255,8 +260,9 @@ def predict(
 ) -> None:
     """Write the predictions of a trained model, one line of JSON per example.
 
-    Blank lines, comments and -DOCSTART- are skipped. "line" is the number of an example's first
-    line in INPUT, from 1. Documents and questions have names instead.
+    Blank lines, comments and -DOCSTART- are skipped. In the output, "line" is the number of the
+    line in INPUT at which the example starts, from 1. Coreference documents have a "name" instead,
+    questions an "id".
     """
     check_output_file(output, [source], overwrite=overwrite)
     rows = []

@@ -120,13 +120,14 @@ class ElmoForCoref(ElmoTaskModel):
     ) -> ElmoCorefOutput:
         """Score the antecedents of the spans of a document.
 
-        In training, a long document is cut to `max_training_sentences`, from a random one on.
+        Of a long document, training reads `max_training_sentences` consecutive sentences, which
+        start at a random one.
 
         Args:
             inputs: The words of the sentences of one document.
             labels: Ignored.
-            mentions: First word, last word and cluster of each right mention, counted over the
-                document, shape `(1, mentions, 3)`.
+            mentions: Position of the first and of the last word of each gold mention, counted from
+                the start of the document, and number of its cluster, shape `(1, mentions, 3)`.
             **kwargs: Ignored.
 
         Returns:
