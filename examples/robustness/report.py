@@ -17,9 +17,16 @@ from noise import NOISES
 from tasks import TASKS
 
 Array = npt.NDArray[Any]
-ENCODERS = ("characters", "pieces", "words", "fasttext", "word2vec")  # in the order of the table
-COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#59636e")
-STYLES = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), ":")
+# In the order of the table, with colour and style of the line. The others are compared with the
+# first; "characters_noise" was trained with typing errors.
+ENCODERS: dict[str, tuple[str, Any]] = {
+    "characters": ("#0969da", "-"),
+    "characters_noise": ("#0a3069", (0, (8, 2))),
+    "pieces": ("#bc4c00", "--"),
+    "words": ("#1a7f37", "-."),
+    "fasttext": ("#8250df", (0, (3, 1, 1, 1, 1, 1))),
+    "word2vec": ("#59636e", ":"),
+}
 TITLES = {
     "pos": "parts of speech, accuracy",
     "entities": "entities, F1",
@@ -34,6 +41,12 @@ GROUPS = {
     "natural": [list(NOISES).index("natural")],
 }
 HEADS = ("clean", "noised")
+# Head and group of noises of each row of the second table.
+ROWS = {
+    "synthetic errors": ("clean", "synthetic"),
+    "natural misspellings": ("clean", "natural"),
+    "head trained with other errors": ("noised", "unseen"),
+}
 NUM_RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)  # percentiles
 
@@ -108,10 +121,12 @@ def draw(report: dict[str, Any], path: Path) -> None:
         figure, axes = plt.subplots(1, len(report["tasks"]), figsize=(12, 3.6), squeeze=False)
         for axis, (task, heads) in zip(axes[0], report["tasks"].items(), strict=True):
             for name, one in heads["clean"].items():
-                colour, line = (x[ENCODERS.index(name)] for x in (COLOURS, STYLES))
+                colour, line = ENCODERS[name]
                 value, low, high = np.array(one["curve"]).T
                 x = 100 * np.array(LEVELS)
-                axis.plot(x, value, color=colour, linestyle=line, linewidth=2, label=name)
+                axis.plot(
+                    x, value, color=colour, linestyle=line, linewidth=2, label=name_encoder(name)
+                )
                 axis.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
             axis.set_title(TITLES[task], fontsize=11)
             axis.set_xticks(x)
@@ -126,19 +141,38 @@ def draw(report: dict[str, Any], path: Path) -> None:
         plt.close(figure)
 
 
-def format_table(report: dict[str, Any], head: str, group: str) -> str:
-    """Format scores without noise, their mean over the levels, and the share that is kept."""
-    columns = ["task", "encoder", "without noise", "mean", "behind", "kept, %", "behind"]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for task, heads in report["tasks"].items():
-        for name, one in heads[head].items():
-            cells = [task, name, f"{one['curve'][0][0]:.1f}"]
-            for kind in ("mean", "kept"):
-                value, low, high = one[f"{kind}, {group}, behind"]
-                behind = f"{value:.1f} ({low:.1f} to {high:.1f})"
-                cells += [f"{one[f'{kind}, {group}'][0]:.1f}", behind * (name != ENCODERS[0])]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def name_encoder(name: str) -> str:
+    """Return the name of an encoder as the page shows it."""
+    return name.replace("_noise", ", trained with errors")
+
+
+def format_table(header: list[str], rows: list[list[str]]) -> str:
+    """Format a table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def format_scores(report: dict[str, Any]) -> str:
+    """Format the score without errors and its mean over all shares of synthetic errors."""
+    rows = []
+    for name in report["encoders"]:
+        found = [heads["clean"][name] for heads in report["tasks"].values()]
+        cells = [f"{x['curve'][0][0]:.1f}, {x['mean, synthetic'][0]:.1f}" for x in found]
+        rows.append([name_encoder(name), *cells])
+    return format_table(["encoder", *report["tasks"]], rows)
+
+
+def format_leads(report: dict[str, Any]) -> str:
+    """Format how far the first encoder leads in the mean score, with 95 % intervals."""
+    rows = []
+    for name in list(report["encoders"])[1:]:
+        for label, (head, group) in ROWS.items():
+            cells = [name_encoder(name), label]
+            for heads in report["tasks"].values():
+                value, low, high = heads[head][name][f"mean, {group}, behind"]
+                cells.append(f"{value:+.1f} ({low:+.1f} to {high:+.1f})")
+            rows.append(cells)
+    return format_table(["other encoder", "errors", *report["tasks"]], rows)
 
 
 def main(
@@ -160,8 +194,7 @@ def main(
         }
     output.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     draw(report, figure)
-    for head, group in (("clean", "synthetic"), ("clean", "natural"), ("noised", "unseen")):
-        typer.echo(f"\n{head} head, {group} noise\n\n{format_table(report, head, group)}")
+    typer.echo(f"{format_scores(report)}\n\n{format_leads(report)}")
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ def measure_rows(
     for name in engines:
         dtype, backend, quantization = ENGINES[name]
         copied = copy.deepcopy(model).to(getattr(torch, dtype))
-        engine = choose_backend(copied, backend, quantization, batch_size)
+        engine = choose_backend(copied, backend, quantization)
         tolerance = EXACT if name.endswith("float32") else ROUNDED
         check(embed(engine), run_plain(), batches, tolerance)
         contenders[name] = functools.partial(embed, engine)

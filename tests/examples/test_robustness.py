@@ -131,8 +131,9 @@ def write_data(data: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("noise")
 def test_encoders_are_trained_measured_and_compared(
-    load: Callable[[str], ModuleType], noise: ModuleType, tmp_path: Path, tiny_config: ElmoConfig
+    load: Callable[[str], ModuleType], tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:
     pytest.importorskip("gensim")
     pytest.importorskip("matplotlib")
@@ -140,9 +141,11 @@ def test_encoders_are_trained_measured_and_compared(
     tiny_config.to_json_file(tmp_path / "tiny.json")
     text = tmp_path / "text.txt"
     text.write_text((" ".join(WORDS) + "\n") * 20)
-    for units in ("characters", "pieces", "words"):
+    for name in ("characters", "characters_noise", "pieces", "words"):
+        units, _, noise = name.partition("_")
         command = ["pretrain", "--train", str(text), "--config", str(tmp_path / "tiny.json")]
-        command += ["--units", units, "--output", str(tmp_path / units), "--vocab-size", "50"]
+        command += ["--units", units, "--output", str(tmp_path / name), "--vocab-size", "50"]
+        command += ["--char-noise", "0.2"] if noise else []
         assert CliRunner().invoke(app, [*command, *OPTIONS]).exit_code == 0
     for kind in ("word2vec", "fasttext"):
         encoders.main(text, tmp_path / kind, kind, size=8, rows=20, parts=10, epochs=1)
@@ -152,7 +155,7 @@ def test_encoders_are_trained_measured_and_compared(
     for _ in range(2):
         measure.main(tmp_path, tmp_path / "results", folders, max_train=20, max_test=8)
         times = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").iterdir()}
-    assert len(times) == 5 + 5 * 4
+    assert len(times) == 6 + 6 * 4
     report.main(tmp_path / "results", tmp_path / "report.json", tmp_path / "plot.svg")
 
     found = json.loads((tmp_path / "report.json").read_text())
@@ -164,4 +167,7 @@ def test_encoders_are_trained_measured_and_compared(
         assert heads["clean"]["characters"]["kept, synthetic, behind"] == [0, 0, 0]
         low, high = heads["noised"]["words"]["kept, natural"][1:]
         assert low <= high
-    assert "characters" in (tmp_path / "plot.svg").read_text()
+    assert "characters, trained with errors" in (tmp_path / "plot.svg").read_text()
+    scores, leads = report.format_scores(found), report.format_leads(found)
+    assert scores.count("\n") == 1 + 6
+    assert leads.count("\n") == 1 + 5 * 3
