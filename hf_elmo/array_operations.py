@@ -1,4 +1,4 @@
-"""Select, join and stack tensors, on a CPU by NumPy.
+"""Make, select, join and stack tensors, on a CPU by NumPy.
 
 After an operation on many numbers, PyTorch's threads wait actively for the next one, for some
 milliseconds. They take the processor from the threads of ONNX Runtime. NumPy uses one thread.
@@ -17,6 +17,13 @@ def _are_arrays(*tensors: Tensor) -> bool:
         x.device.type == "cpu" and x.dtype != torch.bfloat16 and not x.requires_grad
         for x in tensors
     )
+
+
+def make_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Make zeros in the dtype and on the device of another tensor."""
+    if like.device.type == "cpu":
+        return torch.from_numpy(np.zeros(shape, np.float32)).to(like.dtype)
+    return like.new_zeros(shape)
 
 
 def take(x: Tensor, rows: Tensor, dim: int = 0) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers.utils.generic import can_return_tuple
 
-from .array_operations import join
+from .array_operations import join, make_zeros
 from .configuration_elmo import ElmoConfig
 from .lstm import State
 from .modeling_outputs import ElmoModelOutput, ElmoState
@@ -108,13 +108,10 @@ class ElmoBilm:
         )
 
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
-        """Make the initial state, in the dtype and on the device of `like`.
-
-        It is one zero, expanded: nothing may be written to it.
-        """
-        config, zero = self.config, like.new_zeros(1)
-        h = zero.expand(config.num_hidden_layers, batch, config.projection_size)
-        c = zero.expand(config.num_hidden_layers, batch, config.cell_size)
+        """Make the initial state, in the dtype and on the device of `like`."""
+        config = self.config
+        h = make_zeros((config.num_hidden_layers, batch, config.projection_size), like)
+        c = make_zeros((config.num_hidden_layers, batch, config.cell_size), like)
         return ElmoState((h, c), (h, c) if config.bidirectional else None)
 
     @can_return_tuple

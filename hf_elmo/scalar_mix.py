@@ -46,13 +46,15 @@ def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = 
 
 
 def _normalize_layers(layers: Tensor, layer_norm: str, mask: Tensor | None) -> Tensor:
+    dtype = layers.dtype
+    layers = layers.to(torch.promote_types(dtype, torch.float32))  # sums in float16 overflow
     axes = (2, 3) if layer_norm == "sentence" else (1, 2, 3)
     keep = torch.ones_like(layers[0, ..., :1]) if mask is None else mask[..., None].to(layers.dtype)
     count = (keep.sum(dim=[axis - 1 for axis in axes], keepdim=True) * layers.shape[-1]).clamp(1)
     mean = (layers * keep).sum(dim=axes, keepdim=True) / count
     centred = (layers - mean) * keep
     variance = centred.square().sum(dim=axes, keepdim=True) / count
-    return centred * torch.rsqrt(variance + LAYER_NORM_EPSILON)
+    return (centred * torch.rsqrt(variance + LAYER_NORM_EPSILON)).to(dtype)
 
 
 class ElmoScalarMix(nn.Module):

@@ -174,7 +174,7 @@ def read_sentences(
     is_batch = len(text) > 0 and not isinstance(text[0], str)
     sentences = text if is_batch else [text]
     for number, words in enumerate(sentences):
-        _check_words(words, number)
+        check_words(words, number)
     return is_batch, [ElmoEncoding(list(words), None) for words in sentences]
 
 
@@ -204,7 +204,8 @@ def _is_pair(value: object) -> bool:
     )
 
 
-def _check_words(words: Any, number: int) -> None:
+def check_words(words: Any, number: int) -> None:
+    """Check that a sentence is a list of strings; `number` is its number, for the error."""
     _check_list(words, f"words as sentence {number}")
     if all(issubclass(kind, str) for kind in set(map(type, words))):  # faster than word by word
         return

@@ -76,7 +76,7 @@ def fingerprint_module(
         ):
             return None
         weights += part._parameters.values()
-        parts += part._modules.values()
+        parts += [child for child in part._modules.values() if child is not None]
     return fingerprint_weights(config, [weight for weight in weights if weight is not None])
 
 

@@ -15,6 +15,7 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.scalar_mix import mix_as_configured
+from hf_elmo.tokenization_batches import check_words
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .batches import LOOK_AHEAD, MAX_BATCH_TOKENS, batch_by_length, group_sentences
@@ -73,7 +74,7 @@ def embed_layers(
 
     Raises:
         ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string.
+        TypeError: If a sentence is a string, or a word is not.
     """
     pieces = embed_pieces(sentences, model, tokenizer, dtype=dtype, **options)
     return (join([p.vectors for p in group], -2) for group in _by_sentence(pieces))
@@ -106,7 +107,7 @@ def embed(
 
     Raises:
         ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string.
+        TypeError: If a sentence is a string, or a word is not.
     """
     if np.dtype(dtype).kind != "f":
         raise ValueError(f"Expected a floating dtype, got {np.dtype(dtype)}.")
@@ -164,7 +165,7 @@ def embed_pieces(
 
     Raises:
         ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string.
+        TypeError: If a sentence is a string, or a word is not.
     """
     bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
@@ -179,10 +180,11 @@ def embed_pieces(
         dtype=dtype,
     )
     place = bilm.device if device is None else torch.device(device)
-    runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place, dtype)
+    wide = torch.promote_types(dtype, torch.float32) if mixes_late else dtype
+    runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place, wide)
     pieces = _run_groups(group_sentences(_check_sentences(sentences), look_ahead), runner)
     if mixes_late:
-        pieces = (_mix_normalized(group, bilm) for group in _by_sentence(pieces))
+        pieces = (_mix_normalized(group, bilm, dtype) for group in _by_sentence(pieces))
     if pooling != "none":
         pieces = (_pool(group, pooling) for group in _by_sentence(pieces))
     return map(_check_finite, pieces)
@@ -208,12 +210,13 @@ def _check_arguments(
 
 
 def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
-    for words in sentences:
+    for number, words in enumerate(sentences):
         if isinstance(words, str):
             raise TypeError(
                 f"Expected sentences as sequences of words, got the string {words[:40]!r}; "
                 "split it into words first."
             )
+        check_words(words, number)
         yield words
 
 
@@ -252,7 +255,7 @@ def _check_finite(piece: Piece) -> Piece:
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
-    """Select or mix the requested layers, in at least the precision of `dtype`."""
+    """Select the requested layers, or mix them in at least the precision of `dtype`."""
     if isinstance(wanted, int):
         return layers[wanted]
     if wanted == "top":
@@ -268,11 +271,11 @@ def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
         yield group
 
 
-def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm) -> Piece:
+def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm, dtype: torch.dtype) -> Piece:
     """Mix one sentence with layer norm, which needs the complete sentence."""
     parts = list(pieces)
     layers = join([piece.vectors for piece in parts], -2)[:, None]
-    return parts[0]._replace(vectors=mix_as_configured(model.config, layers)[0])
+    return parts[0]._replace(vectors=mix_as_configured(model.config, layers)[0].to(dtype))
 
 
 def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:

@@ -232,8 +232,9 @@ def predict(
         find: A method of the model, such as `rank` of a classifier; None = its `predict`.
         progress: Whether a progress bar is shown.
     """
-    was_training = model.training
-    model.train(False)
+    was_training, inputs = model.training, inputs.for_model(model)
+    if was_training:  # it forgets what was computed from the weights
+        model.train(False)
     find = find or model.predict
     predictions: list[Any] = [None] * len(examples)
     lengths = [task.count_words(example) for example in examples]
@@ -245,5 +246,6 @@ def predict(
             predictions[row] = prediction
         bar.update(len(rows))
     bar.close()
-    model.train(was_training)
+    if was_training:
+        model.train()
     return predictions

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.onnx.support import find_problem
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .modeling import ElmoTaskModel
@@ -28,7 +29,7 @@ class WordInputs:
     """Make the inputs of a task model from words.
 
     Args:
-        model: The model; its biLM computes layers, if there is a cache.
+        model: The model; its biLM computes layers, unless that is trained.
         tokenizer: Tokenizer of the biLM.
         static_words: The words of the model's static vectors, from row 1 on.
         cache: Keeps layers of a frozen biLM, so that an epoch costs what the task model costs;
@@ -73,7 +74,7 @@ class WordInputs:
         found: list[Tensor] = []
         if self._fetch is not None:
             found = list(self._fetch(sentences, self._compute))
-        elif config.num_mixes and self.model.is_bilm_frozen and self.model.device.type == "cpu":
+        elif self._can_compute_ahead():
             found = list(self._compute(sentences))
         if config.char_size or (config.num_mixes and not found):
             inputs |= self._tokenize(sentences)
@@ -85,6 +86,20 @@ class WordInputs:
                 layers[:, row, : x.shape[1]] = x
             inputs["elmo_layers"] = layers.transpose(0, 1)
         return inputs
+
+    def _can_compute_ahead(self) -> bool:
+        """Return whether an engine computes the layers of the biLM as the model itself would."""
+        model = self.model
+        has_bilm = model.config.num_mixes > 0
+        return has_bilm and model.is_bilm_frozen and find_problem(model.elmo) is None
+
+    def for_model(self, model: ElmoTaskModel) -> "WordInputs":
+        """Return inputs of another model of the same configuration; cached layers are kept."""
+        if model is self.model or self._fetch is not None:
+            return self
+        other = copy(self)
+        other.model = model
+        return other
 
     def with_layers(self, fetch: FetchLayers) -> "WordInputs":
         """Return inputs that take the biLM's layers from a function."""

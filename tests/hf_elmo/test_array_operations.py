@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_elmo.array_operations import are_finite, join, stack, take
+from hf_elmo.array_operations import are_finite, join, make_zeros, stack, take
 
 ROWS = torch.tensor([2, 0, 0])
 
@@ -28,6 +28,12 @@ def test_tensors_are_selected_joined_and_stacked(kind: str) -> None:
     assert torch.equal(stack([x, x]), torch.stack([x, x]))
     assert join([x], 0) is x
     assert all(result.requires_grad == x.requires_grad for result in (take(x, ROWS), stack([x])))
+
+
+@pytest.mark.parametrize("kind", ["float64", "bfloat16"])
+def test_zeros_have_the_dtype_of_another_tensor(kind: str) -> None:
+    zeros = make_zeros((2, 3), make_tensor(kind))
+    assert torch.equal(zeros, torch.zeros(2, 3, dtype=getattr(torch, kind)))
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])

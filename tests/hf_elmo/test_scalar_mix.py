@@ -43,3 +43,9 @@ def test_batch_layer_norm_uses_all_words() -> None:
     words = layers[0][mask.bool()]
     expected = (words - words.mean()) / words.var(correction=0).sqrt()
     assert_close(ElmoScalarMix(1, layer_norm="batch")(layers, mask)[mask.bool()], expected)
+
+
+def test_layer_norm_of_large_values_in_half_precision_is_finite() -> None:
+    layers = 200 * torch.randn(3, 1, 50, 64, generator=torch.Generator().manual_seed(1))
+    mix = ElmoScalarMix(3, layer_norm="sentence")
+    assert_close(mix(layers.half()), mix(layers), rtol=0, atol=0.01)

@@ -125,6 +125,12 @@ def test_words_of_a_lexicon_are_embedded(characters: str) -> None:
             assert_close(result, torch.cat(hidden_states), **TOLERANCE)
 
 
+def test_a_word_that_is_not_a_string_is_refused(tiny_model: ElmoModel) -> None:
+    sentences: Any = [["The", "bank"], ["The", 1]]
+    with pytest.raises(TypeError, match=r"got 1 \(int\) as word 1 of sentence 1"):
+        list(embed(sentences, tiny_model, tokenizer))
+
+
 @pytest.mark.slow
 def test_a_sentence_of_100_000_words_is_that_of_one_window(tiny_model: ElmoModel) -> None:
     words = [f"word{number * number % 10_007}" for number in range(100_000)]

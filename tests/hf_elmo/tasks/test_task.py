@@ -1,14 +1,17 @@
 """What a task makes of its examples."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hf_elmo.tasks import TASKS
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
 from hf_elmo.tasks.task import batch_by_length, describe_labels, predict
+from hf_elmo.tasks.task_inputs import WordInputs
 
 
 def test_batches_hold_examples_of_like_length() -> None:
@@ -25,6 +28,26 @@ def test_predictions_come_in_the_order_of_the_examples(
     backward = predict(case.task, case.model, case.inputs, case.examples[::-1])
     assert backward == forward[::-1]
     assert case.model.training
+
+
+def test_another_model_predicts_with_its_own_bilm(make_case: Callable[..., Any]) -> None:
+    case = make_case("sentiment")
+    other = copy.deepcopy(case.model)
+    with torch.no_grad():
+        for weight in other.elmo.parameters():
+            weight.neg_()
+    found = predict(case.task, other, case.inputs, case.examples, find=other.rank)
+    inputs = WordInputs(other, case.inputs.tokenizer)
+    assert found == predict(case.task, other, inputs, case.examples, find=other.rank)
+    assert found != predict(case.task, case.model, case.inputs, case.examples, find=case.model.rank)
+
+
+def test_predictions_pass_through_hooks_of_the_bilm(make_case: Callable[..., Any]) -> None:
+    case = make_case("sentiment")
+    calls: list[object] = []
+    case.model.elmo.register_forward_hook(lambda *args: calls.append(args))
+    predict(case.task, case.model, case.inputs, case.examples)
+    assert calls
 
 
 def test_what_the_caller_sets_goes_before_the_preset(make_case: Callable[..., Any]) -> None:
