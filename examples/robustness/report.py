@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 # first; "characters_noise" was trained with typing errors.
 ENCODERS: dict[str, tuple[str, Any]] = {
     "characters": ("#0969da", "-"),
-    "characters_noise": ("#0a3069", (0, (8, 2))),
+    "characters_noise": ("#cf222e", (0, (8, 2))),
     "pieces": ("#bc4c00", "--"),
     "words": ("#1a7f37", "-."),
     "fasttext": ("#8250df", (0, (3, 1, 1, 1, 1, 1))),
@@ -49,6 +49,12 @@ ROWS = {
 }
 NUM_RESAMPLES = 1000
 INTERVAL = (2.5, 97.5)  # percentiles
+DARK_LOOK = """<style>
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3; }
+  [style*="stroke: #000000"] { stroke: #c9d1d9 !important; }
+}
+</style>"""
 
 
 def score_levels(counts: Array, weights: Array) -> Array:
@@ -137,8 +143,10 @@ def draw(report: dict[str, Any], path: Path) -> None:
         figure.legend(handles, labels, loc="upper center", ncols=len(labels), frameon=False)
         figure.tight_layout(rect=(0, 0, 1, 0.92))
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
+        figure.savefig(path, metadata={"Date": None}, transparent=True)
         plt.close(figure)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("</defs>", f"</defs>{DARK_LOOK}", 1), encoding="utf-8")
 
 
 def name_encoder(name: str) -> str:
