@@ -56,7 +56,7 @@ class Published:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Language codes that spaCy knows."""
+        """Codes of the model's languages that spaCy knows."""
         is_known = self.language and self.language not in NO_SPACY_LANGUAGE
         return (self.language,) if is_known else ()
 
@@ -112,7 +112,7 @@ def suggest_published(name: str) -> str:
 
 
 def make_table(language: str | None = None) -> str:
-    """Format the catalogue as a text table, for a language code or the start of a name."""
+    """Format the catalogue as a text table, for a language code or the start of its name."""
     models = [
         model
         for model in read_catalogue().values()

@@ -72,7 +72,7 @@ class Companions(TypedDict, total=False):
         options: Options file; None = search next to the source.
         vocabulary: File with one word per line; None = search next to the source if needed.
         softmax: Released softmax (HDF5) or its published name; None = no softmax.
-        token_embeddings: File of `dump_token_embeddings`, instead of the characters; None = no.
+        token_embeddings: File of `dump_token_embeddings`, read instead of the characters.
     """
 
     options: Path | str | None

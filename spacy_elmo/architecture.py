@@ -62,12 +62,12 @@ def make_elmo_model(
         name: Folder with `config.json` and `model.safetensors`, name on the Hugging Face Hub, or
             "elmo-mini-en", the bundled model.
         revision: Branch, tag or commit on the Hub; None = the newest.
-        dtype: Data type of computation and storage; None = the model's own. `doc.tensor` is always
-            float32.
+        dtype: Data type of the stored weights, and of the computation where the engine has it; None
+            = the model's own. `doc.tensor` is always float32.
         quantization: `"int8"` = 8-bit LSTM products on a CPU, by ONNX Runtime. The stored weights
             are not quantized.
-        backend: `"torch"`, `"onnx"`, or `"auto"` = the faster one for this model and CPU, if the
-            biLM is not trained; else PyTorch. See `hf_elmo.inference.backend.choose_backend`.
+        backend: `"torch"`, `"onnx"`, or `"auto"` = PyTorch while the biLM is trained, otherwise the
+            engine that `hf_elmo.inference.backend.choose_backend` returns.
 
     Returns:
         A model from docs to `DocLayers`.

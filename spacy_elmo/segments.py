@@ -12,7 +12,7 @@ Segment: TypeAlias = list[int]  # positions in the doc of the words of one sente
 def find_segments(doc: Doc, segment: SegmentBy, max_length: int | None) -> list[Segment]:
     """Find the sentences of a doc, without white-space tokens.
 
-    The vectors of a sentence are therefore those of its clean text.
+    For this reason, extra whitespace does not change the vectors.
 
     Args:
         doc: Any doc; it can be empty.

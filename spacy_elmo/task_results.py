@@ -34,7 +34,7 @@ class Annotator(NamedTuple, Generic[Example, Found]):
     """Functions of a task that read docs and write results.
 
     Attributes:
-        read: Makes examples from a doc, its sentences and the parts of speech of predicates.
+        read: Makes examples from a doc, its sentences and the parts of speech that predicates have.
         write: Writes the predictions for a doc's examples to the doc.
         finds: Name of the model's prediction method.
     """

@@ -46,7 +46,7 @@ def plot(results: Path, path: Path) -> None:
     axes = figure.add_subplot()
     image = axes.imshow(weights, vmin=0, vmax=max(2 / 3, weights.max()), aspect="auto")
     for (layer, column), weight in np.ndenumerate(weights):
-        color = "black" if weight > 0.4 else "white"
+        color = "#111111" if weight > 0.4 else "white"
         axes.text(column, layer, f"{weight:.2f}", ha="center", va="center", color=color)
     axes.set_xticks(range(len(mixes)), [f"{TITLES[task]}\n{place}" for task, place in mixes])
     axes.set_yticks(range(len(weights)), [f"layer {number}" for number in range(len(weights))])

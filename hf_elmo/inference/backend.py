@@ -40,7 +40,7 @@ def choose_backend(
     """Choose what computes a biLM in inference.
 
     `"auto"` is PyTorch for models in training mode, on a GPU, in float64, with adapters, hooks or
-    parametrizations. It is the faster engine for all other models (docs/performance.md):
+    parametrizations. For all other models, it is this engine (speeds: docs/performance.md):
 
     | dtype | small model | large model, with oneDNN |
     |---|---|---|

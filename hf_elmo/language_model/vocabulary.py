@@ -42,8 +42,7 @@ class TargetVocabulary:
 
     Args:
         words: All words, without duplicates, including `<S>`, `</S>` and `<UNK>`.
-        pieces: Splits the words of a text into pieces, if `words` are pieces; None = they are
-            words.
+        pieces: Splits words into pieces; None = the entries are whole words.
 
     Raises:
         ValueError: If a special word is missing, or a word occurs twice.
@@ -93,7 +92,7 @@ class TargetVocabulary:
         )
 
     def save(self, path: Path | str) -> None:
-        """Write a vocabulary file; or `target_vocab.txt`, and `pieces.json` if any, in a folder."""
+        """Write a file; in a folder: `target_vocab.txt`, and `pieces.json` if there are pieces."""
         path = Path(path)
         if path.is_dir():
             if self.pieces is not None:

@@ -89,7 +89,7 @@ class BidirectionalAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Attention of a text to itself, or to nothing (Clark & Gardner 2018, and their program).
+    """Attention of a text to itself, or to no word (Clark & Gardner 2018, and their program).
 
     `a_i = sum_{j != i} exp(s_ij) x_j / (exp(b) + sum_{j != i} exp(s_ij))` with a learned `b`; the
     result is `[a_i; x_i; a_i * x_i]`.
