@@ -342,8 +342,8 @@ class ElmoClassifier(ElmoPreTrainedModel):
     ) -> Tensor:
         """Compute the loss of one call.
 
-        If a training batch is several calls, `num_items` is the number of labels of the batch;
-        None = the call is the complete batch.
+        A training batch may be computed in several calls. Then `num_items` is the number of labels
+        of the complete batch. None = this call is the complete batch.
         """
         raise NotImplementedError
 

@@ -201,7 +201,7 @@ def describe_labels(labels: Iterable[str]) -> dict[str, Any]:
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
 
 
-def batch_by_length(
+def batch_examples(
     examples: Sequence[Any], lengths: Sequence[int], batch_size: int
 ) -> Iterator[list[int]]:
     """Group examples of similar length; yield the positions of each batch."""
@@ -239,7 +239,7 @@ def predict(
     predictions: list[Any] = [None] * len(examples)
     lengths = [task.count_words(example) for example in examples]
     bar = tqdm(total=len(examples), unit="examples", disable=not progress)
-    for rows in batch_by_length(examples, lengths, 1 if task.needs_batch_size_one else batch_size):
+    for rows in batch_examples(examples, lengths, 1 if task.needs_batch_size_one else batch_size):
         batch = task.make_batch([examples[row] for row in rows], inputs)
         batch = {name: x.to(model.device) for name, x in batch.items()}
         for row, prediction in zip(rows, find(**batch), strict=True):

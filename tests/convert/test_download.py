@@ -94,30 +94,31 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(server: FileServer)
     assert [request.range for request in server.requests] == starts
 
 
-def test_an_interrupted_download_goes_on_in_the_next_run(
-    server: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = server.put("/x.zip", DATA)
-    with monkeypatch.context() as patch:
-        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
-        with pytest.raises(KeyboardInterrupt):
-            download([address])
-    assert download([address])[0].read_bytes() == DATA
-    (_, second) = server.requests
-    assert second.range is not None
-    assert int(second.range[6:-1]) > 40_000
-
-
-def interrupt_at(size: int) -> Any:
+def interrupt_download(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a download, and interrupt it after 50,000 bytes."""
     count = 0
 
     def update(bar: Any, number: int) -> None:
         nonlocal count
         count += number
-        if count > size:
+        if count > 50_000:
             raise KeyboardInterrupt
 
-    return update
+    with monkeypatch.context() as patch:
+        patch.setattr("tqdm.tqdm.update", update)
+        with pytest.raises(KeyboardInterrupt):
+            download([address])
+
+
+def test_an_interrupted_download_goes_on_in_the_next_run(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = server.put("/x.zip", DATA)
+    interrupt_download(address, monkeypatch)
+    assert download([address])[0].read_bytes() == DATA
+    (_, second) = server.requests
+    assert second.range is not None
+    assert int(second.range[6:-1]) > 40_000
 
 
 @pytest.mark.parametrize("change", [{"has_ranges": False}, {"has_tag": False}])
@@ -137,10 +138,7 @@ def test_a_file_that_has_become_shorter_is_downloaded_anew(
     server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = server.put("/x.zip", DATA)
-    with monkeypatch.context() as patch:
-        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
-        with pytest.raises(KeyboardInterrupt):
-            download([address])
+    interrupt_download(address, monkeypatch)
     server.put("/x.zip", DATA[:9], heeds_versions=False)
     assert download([address])[0].read_bytes() == DATA[:9]
 
@@ -150,10 +148,7 @@ def test_another_version_is_not_appended(
     heeds_versions: bool, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = server.put("/x.zip", DATA)
-    with monkeypatch.context() as patch:
-        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
-        with pytest.raises(KeyboardInterrupt):
-            download([address])
+    interrupt_download(address, monkeypatch)
     server.put("/x.zip", DATA[::-1], heeds_versions=heeds_versions)
     assert download([address])[0].read_bytes() == DATA[::-1]
 
@@ -358,10 +353,7 @@ def test_a_note_of_another_form_is_ignored(
     note: str, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = server.put("/x.zip", DATA)
-    with monkeypatch.context() as patch:
-        patch.setattr("tqdm.tqdm.update", interrupt_at(50_000))
-        with pytest.raises(KeyboardInterrupt):
-            download([address])
+    interrupt_download(address, monkeypatch)
     (path,) = tmp_path.rglob("version.json")
     path.write_text(note)
     assert download([address])[0].read_bytes() == DATA

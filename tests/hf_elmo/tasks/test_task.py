@@ -10,12 +10,12 @@ import torch
 
 from hf_elmo.tasks import TASKS
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
-from hf_elmo.tasks.task import batch_by_length, describe_labels, predict
+from hf_elmo.tasks.task import batch_examples, describe_labels, predict
 from hf_elmo.tasks.task_inputs import WordInputs
 
 
 def test_batches_hold_examples_of_like_length() -> None:
-    batches = list(batch_by_length("abcde", [3, 1, 2, 9, 1], 2))
+    batches = list(batch_examples("abcde", [3, 1, 2, 9, 1], 2))
     assert batches == [[1, 4], [2, 0], [3]]
 
 
