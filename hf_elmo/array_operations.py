@@ -1,4 +1,4 @@
-"""Make, select, join and stack tensors, on a CPU by NumPy.
+"""Make, select, join, stack and sum tensors, on a CPU by NumPy.
 
 After an operation on many numbers, PyTorch's threads wait actively for the next one, for some
 milliseconds. They take the processor from the threads of ONNX Runtime. NumPy uses one thread.
@@ -47,6 +47,14 @@ def stack(tensors: Sequence[Tensor]) -> Tensor:
     if _are_arrays(*tensors):
         return torch.from_numpy(np.stack([x.numpy() for x in tensors]))
     return torch.stack(list(tensors))
+
+
+def sum_weighted(weights: Tensor, x: Tensor) -> Tensor:
+    """Sum a tensor over its first axis, with a weight for each entry of that axis."""
+    if x.dtype == torch.float32 and _are_arrays(weights, x):
+        # Not `tensordot`: it calls BLAS, which has threads of its own that wait actively.
+        return torch.from_numpy(np.einsum("l,l...->...", weights.numpy(), x.numpy()))
+    return torch.tensordot(weights, x, dims=1)
 
 
 def are_finite(x: Tensor) -> bool:

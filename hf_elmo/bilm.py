@@ -191,11 +191,10 @@ def spell_boundaries(config: ElmoConfig) -> WordIds:
     """Return the ids of `<S>` and `</S>`, shapes `(2, characters)` and `(2,)`, or None."""
     ids = word_ids = None
     if config.char_embedding_size:
-        ids = torch.full((2, config.max_characters_per_token), config.char_padding_id)
-        ids[:, 0] = config.word_start_char_id
-        ids[0, 1] = config.sentence_start_char_id
-        ids[1, 1] = config.sentence_end_char_id
-        ids[:, 2] = config.word_end_char_id
+        start, end = config.word_start_char_id, config.word_end_char_id
+        padding = [config.char_padding_id] * (config.max_characters_per_token - 3)
+        marks = config.sentence_start_char_id, config.sentence_end_char_id
+        ids = torch.tensor([[start, mark, end, *padding] for mark in marks])
     if config.word_embedding_size:
         word_ids = torch.tensor([config.sentence_start_word_id, config.sentence_end_word_id])
     return ids, word_ids

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization
 
+from .array_operations import sum_weighted
 from .configuration_elmo import ElmoConfig
 
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
@@ -35,7 +36,7 @@ def mix_layers(
     """
     if layer_norm != "none":
         layers = _normalize_layers(layers, layer_norm, mask)
-    return gamma * torch.tensordot(weights.softmax(dim=0).to(layers.dtype), layers, dims=1)
+    return gamma * sum_weighted(weights.softmax(dim=0).to(layers.dtype), layers)
 
 
 def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -41,14 +41,18 @@ class HeldLayers:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._docs: WeakKeyDictionary[Doc, HeldDoc] = WeakKeyDictionary()
+        # Those with layers, the oldest first: few, where a user keeps many docs.
+        self._unread: WeakKeyDictionary[Doc, HeldDoc] = WeakKeyDictionary()
 
     def hold(
         self, doc: Doc, segments: list[Segment], layers: Array | None, num_readers: int
     ) -> None:
         """Store the sentences of a doc, and its layers if there are readers."""
         layers = layers if num_readers > 0 else None
-        self._docs.pop(doc, None)
-        self._docs[doc] = HeldDoc(_number_words(doc), segments, layers, num_readers)
+        self._unread.pop(doc, None)
+        self._docs[doc] = held = HeldDoc(_number_words(doc), segments, layers, num_readers)
+        if layers is not None:
+            self._unread[doc] = held
 
     def take(self, doc: Doc) -> DocLayers | None:
         """Return the layers of a doc to a listener; None = not held."""
@@ -58,7 +62,7 @@ class HeldLayers:
             return None
         held.num_readers -= 1
         if held.num_readers <= 0:
-            held.layers = None
+            self._drop(doc, held)
         return DocLayers(layers, held.segments)
 
     def get_segments(self, doc: Doc) -> list[Segment] | None:
@@ -73,18 +77,24 @@ class HeldLayers:
     def trim(self) -> None:
         """Drop the oldest layers until the others are within the limit."""
         # keyrefs() is a list: another thread may add docs at the same time.
-        docs = [self._docs.get(doc) for ref in self._docs.keyrefs() if (doc := ref()) is not None]
-        sizes = [(held, held.layers.nbytes) for held in docs if held and held.layers is not None]
-        num_bytes = sum(size for _, size in sizes)
-        for held, size in sizes:
+        docs = [doc for ref in self._unread.keyrefs() if (doc := ref()) is not None]
+        unread = [(doc, held) for doc in docs if (held := self._unread.get(doc)) is not None]
+        sizes = [getattr(held.layers, "nbytes", 0) for _, held in unread]
+        num_bytes = sum(sizes)
+        for (doc, held), size in zip(unread, sizes, strict=True):
             if num_bytes <= self.max_bytes:
                 break
             num_bytes -= size
-            held.layers = None
+            self._drop(doc, held)
+
+    def _drop(self, doc: Doc, held: HeldDoc) -> None:
+        held.layers = None
+        self._unread.pop(doc, None)
 
     def clear(self) -> None:
         """Drop all docs."""
         self._docs.clear()
+        self._unread.clear()
 
 
 def _number_words(doc: Doc) -> bytes:

@@ -12,8 +12,7 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
 from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.onnx.support import PLAIN_CLASSES, find_problem, has_onnxruntime
-from hf_elmo.weight_fingerprint import fingerprint_module
+from hf_elmo.onnx.support import examine, has_onnxruntime
 
 # Multiplications of a time step for each row: 2**19 of the bundled model, 2**23 of the original.
 LARGE_STEP = 2**21
@@ -70,7 +69,7 @@ def choose_backend(
     if not isinstance(model, ElmoModel):
         return model
     backend = model.backend if backend == "auto" else backend
-    problem = find_problem(model, quantization)
+    problem, marks = examine(model, quantization)
     if quantization is None and (
         backend == "torch" or (backend == "auto" and (problem or _has_large_products(model.config)))
     ):
@@ -84,7 +83,6 @@ def choose_backend(
         raise ValueError(f"Expected a model that ONNX Runtime can compute, got {problem}.")
     from hf_elmo.onnx import OrtElmoModel
 
-    marks = fingerprint_module(model.config, model, PLAIN_CLASSES)
     make = partial(OrtElmoModel.from_model, model, quantization=quantization)
     with _LOCK:
         chosen: OrtElmoModel = model.onnx_model.get((quantization, marks), make)

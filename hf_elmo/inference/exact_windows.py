@@ -123,6 +123,8 @@ class WindowRunner:
 
         A window has at most `max_batch_tokens` steps over all rows, but at least one time step.
         """
+        if len(batch) * (whole.stop - whole.start) <= self.max_batch_tokens:
+            return [whole.start, whole.stop]
         lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
         times = np.arange(whole.start, whole.stop)
         alive = np.searchsorted(-lengths, -times)  # number of rows that are longer than each time

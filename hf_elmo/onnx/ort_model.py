@@ -3,13 +3,13 @@
 import copy
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnxruntime
@@ -238,12 +238,11 @@ class OrtElmoModel(ElmoBilm):
         if not reverse and inputs[1] is not None:
             raise ValueError("Expected reverse=True with ONNX Runtime. Use ElmoModel.")
         sessions = self._get_sessions()
-        sizes = np.array(batch_sizes, dtype=np.int64)
-
+        blocks = _divide(np.array(batch_sizes, dtype=np.int64))
         runs = [
-            partial(_run_direction, session, x, sizes, state, is_backward)
-            for session, x, state, is_backward in zip(
-                sessions.directions, inputs, states, (False, True), strict=False
+            partial(_run_direction, session, x, order, state)
+            for session, x, order, state in zip(
+                sessions.directions, inputs, (blocks, blocks[::-1]), states, strict=False
             )
             if x is not None and state is not None
         ]
@@ -253,33 +252,49 @@ class OrtElmoModel(ElmoBilm):
         return [runs[0](), backward.result()]
 
 
+class Block(NamedTuple):
+    """Consecutive time steps of consecutive sentences.
+
+    Attributes:
+        rows: The sentences.
+        is_word: Where a sentence has a word, shape `(tokens, rows)`.
+        entries: The packed step of each place, shape `(tokens, rows)`; any where there is no word.
+    """
+
+    rows: slice
+    is_word: Array
+    entries: Array
+
+
+def _divide(sizes: Array) -> list[Block]:
+    """Divide packed steps into blocks of a bounded number of sentences and of steps."""
+    starts = np.cumsum(sizes) - sizes  # of each time step among the packed steps
+    num_rows = int(sizes[0]) if len(sizes) else 0
+    blocks = []
+    for row in range(0, num_rows, ROWS_AT_ONCE):
+        rows = np.arange(row, min(row + ROWS_AT_ONCE, num_rows))
+        is_word = rows < sizes[sizes > row][:, None]
+        entries = starts[: len(is_word), None] + rows
+        step = max(1, MAX_CHUNK_STEPS // len(rows))
+        for first in range(0, len(is_word), step):
+            times = slice(first, first + step)
+            blocks.append(Block(slice(row, row + len(rows)), is_word[times], entries[times]))
+    return blocks
+
+
 def _run_direction(
-    session: onnxruntime.InferenceSession,
-    packed: Tensor,
-    sizes: Array,
-    state: State,
-    is_backward: bool,
+    session: onnxruntime.InferenceSession, packed: Tensor, blocks: Sequence[Block], state: State
 ) -> tuple[list[Tensor], State]:
-    """Run one direction over packed steps, a bounded number of sentences and of steps at a time."""
+    """Run one direction over packed steps, block by block."""
     x = packed.detach().float().numpy()
     h, c = (part.detach().float().numpy().copy() for part in state)
     outputs = np.empty((len(h), *x.shape), np.float32)
-    starts = np.cumsum(sizes) - sizes  # of each time step among the packed steps
-    num_rows = int(sizes[0]) if len(sizes) else 0
-    for row in range(0, num_rows, ROWS_AT_ONCE):
-        rows = np.arange(row, min(row + ROWS_AT_ONCE, num_rows))
-        step = max(1, MAX_CHUNK_STEPS // len(rows))
-        times = range(0, int(np.count_nonzero(sizes > row)), step)
-        for first in reversed(times) if is_backward else times:
-            chunk = slice(first, min(first + times.step, times.stop))
-            is_word = rows < sizes[chunk, None]  # (tokens, rows)
-            steps = (starts[chunk, None] + rows)[is_word]
-            padded = np.zeros((*is_word.shape, x.shape[1]), np.float32)
-            padded[is_word] = x[steps]
-            feeds = {"x": padded, "is_word": is_word[..., None], "h": h[:, rows], "c": c[:, rows]}
-            *layers, h[:, rows], c[:, rows] = session.run(None, feeds)
-            for number, layer in enumerate(layers):
-                outputs[number, steps] = layer[is_word]
+    for rows, is_word, entries in blocks:
+        padded = x.take(entries, axis=0, mode="clip")  # any vector where there is no word
+        feeds = {"x": padded, "is_word": is_word[..., None], "h": h[:, rows], "c": c[:, rows]}
+        *layers, h[:, rows], c[:, rows] = session.run(None, feeds)
+        for number, layer in enumerate(layers):
+            outputs[number, entries[is_word]] = layer[is_word]
     return list(torch.from_numpy(outputs)), (torch.from_numpy(h), torch.from_numpy(c))
 
 

@@ -7,7 +7,7 @@ import torch
 
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack
 from hf_elmo.modeling_elmo import ENCODER_CLASSES, ElmoModel
-from hf_elmo.weight_fingerprint import fingerprint_module
+from hf_elmo.weight_fingerprint import WeightFingerprint, fingerprint_module
 
 PLAIN_CLASSES = ENCODER_CLASSES | {ElmoModel, ElmoLstm, ElmoLstmStack}  # of an unmodified biLM
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 holds all of their values
@@ -15,18 +15,27 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 holds all of 
 
 def find_problem(model: ElmoModel, quantization: str | None = None) -> str | None:
     """Return the reason why ONNX Runtime cannot compute a model as PyTorch would, or None."""
-    if model.training:
-        return "one in training mode"
+    return examine(model, quantization)[0]
+
+
+def examine(
+    model: ElmoModel, quantization: str | None
+) -> tuple[str | None, WeightFingerprint | None]:
+    """Return what `find_problem` does, and the fingerprint of the weights."""
+    marks = fingerprint_module(model.config, model, PLAIN_CLASSES)
     is_exact = model.dtype in DTYPES or quantization is not None
-    if model.device.type != "cpu" or not is_exact:
-        return f"one on {model.device} in {model.dtype}. It computes on a CPU in float32"
-    if fingerprint_module(model.config, model, PLAIN_CLASSES) is None:
-        return "one with adapters, hooks, replaced modules or tensors made in inference mode"
-    if torch.is_autocast_enabled("cpu"):
-        return "one under autocast"
-    if not has_onnxruntime():
-        return "none: onnxruntime is not installed (pip install onnx onnxruntime)"
-    return None
+    problem = None
+    if model.training:
+        problem = "one in training mode"
+    elif model.device.type != "cpu" or not is_exact:
+        problem = f"one on {model.device} in {model.dtype}. It computes on a CPU in float32"
+    elif marks is None:
+        problem = "one with adapters, hooks, replaced modules or tensors made in inference mode"
+    elif torch.is_autocast_enabled("cpu"):
+        problem = "one under autocast"
+    elif not has_onnxruntime():
+        problem = "none: onnxruntime is not installed (pip install onnx onnxruntime)"
+    return problem, marks
 
 
 @functools.cache

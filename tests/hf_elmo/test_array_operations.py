@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hf_elmo.array_operations import are_finite, join, make_zeros, stack, take
+from hf_elmo.array_operations import are_finite, join, make_zeros, stack, sum_weighted, take
 
 ROWS = torch.tensor([2, 0, 0])
 
@@ -28,6 +28,15 @@ def test_tensors_are_selected_joined_and_stacked(kind: str) -> None:
     assert torch.equal(stack([x, x]), torch.stack([x, x]))
     assert join([x], 0) is x
     assert all(result.requires_grad == x.requires_grad for result in (take(x, ROWS), stack([x])))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "with gradients"])
+def test_a_weighted_sum_is_that_of_pytorch(kind: str) -> None:
+    x = make_tensor(kind)
+    weights = torch.tensor([0.5, 2.0, 0.0, -1.0], dtype=x.dtype)
+    total = sum_weighted(weights, x)
+    assert torch.allclose(total, torch.tensordot(weights, x, dims=1), rtol=1e-6)
+    assert total.requires_grad == x.requires_grad
 
 
 @pytest.mark.parametrize("kind", ["float64", "bfloat16"])

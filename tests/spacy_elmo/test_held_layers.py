@@ -50,6 +50,16 @@ def test_oldest_layers_go_where_there_is_no_room(nlp: Language, layers: Array) -
     assert [held.take(doc) is not None for doc in docs] == [False, True, True]
 
 
+def test_trimming_visits_docs_with_unread_layers_alone(nlp: Language, layers: Array) -> None:
+    held = HeldLayers(max_bytes=layers.nbytes)
+    docs = [Doc(nlp.vocab, words=["The", "bank"]) for _ in range(4)]
+    for doc, num_readers in zip(docs, (0, 1, 1, 1), strict=True):
+        held.hold(doc, SEGMENTS, layers, num_readers)
+    held.take(docs[1])
+    held.trim()
+    assert list(held._unread) == docs[3:]
+
+
 def test_layers_go_with_their_doc(nlp: Language, layers: Array) -> None:
     held = HeldLayers()
     held.hold(Doc(nlp.vocab, words=["The", "bank"]), SEGMENTS, layers, 1)
