@@ -105,43 +105,39 @@ class Graph:
         terms = [x, self.weight(name)] + ([] if addend is None else [addend])
         return str(self.add("Gemm", *terms, transB=1))
 
-    def multiply(
-        self, x: str, name: str, addend: str | None = None, *, by_row: bool = False
-    ) -> str:
-        """Compute `x @ weight^T + addend` in the graph's precision.
+    def multiply(self, x: str, name: str, *addends: str, by_row: bool = False) -> str:
+        """Compute `x @ weight^T` plus addends in the graph's precision.
 
         In 8 bits, each output of the weight has a scale; `x` has one, found when the graph runs.
 
         Args:
             x: Shape `(rows, in)`.
             name: Of a weight `(out, in)`.
-            addend: Shape `(out,)` or `(rows, out)`; None = nothing.
+            *addends: Shapes `(out,)` or `(rows, out)`; at most one in float32.
             by_row: Whether each row of `x` has its own scale: more exact, and slower.
         """
         if self.quantization is None:
-            return self.linear(x, name, addend)
+            return self.linear(x, name, *addends)
         scales = f"{name}_scales"
         if scales not in self.initializers:
             rounded, factors = round_weight(self.get_array(name), self.quantization)
             self.initializer(scales, factors)
             self.initializer(f"{name}_8", rounded)
             self.initializer(f"{name}_zeros", np.zeros(len(factors), np.int8))
-        if by_row:
-            axis, zero_x = self.constant([-1], np.int64), self.constant(128, np.uint8)
-            largest_x = self.add("ReduceMax", self.add("Abs", x), axis)
-            largest_x = self.add("Max", largest_x, self.constant(1e-30))
-            scale_x = self.add("Mul", largest_x, self.constant(1 / 127))
-            scaled = self.add("Div", x, scale_x)
-            rounded_x = self.add("QuantizeLinear", scaled, self.constant(1), zero_x)
-        else:
-            rounded_x, scale_x, zero_x = self.add("DynamicQuantizeLinear", x, num_outputs=3)
+        if by_row:  # rows whose largest value is 1, so that one scale fits them all
+            axis = self.constant([-1], np.int64)
+            largest = self.add("ReduceMax", self.add("Abs", x), axis)
+            largest = self.add("Max", largest, self.constant(1e-30))
+            x = self.add("Div", x, largest)
+        rounded_x, scale_x, zero_x = self.add("DynamicQuantizeLinear", x, num_outputs=3)
         sums = self.add("MatMulInteger", rounded_x, f"{name}_8", zero_x, f"{name}_zeros")
         product = self.add("Cast", sums, to=TensorProto.FLOAT)
-        if by_row:  # not `scale_x * scales` first: ONNX Runtime fuses that, and takes one scale_x
-            product = self.add("Mul", self.add("Mul", product, scales), scale_x)
-        else:
-            product = self.add("Mul", product, self.add("Mul", scale_x, scales))
-        return product if addend is None else str(self.add("Add", product, addend))
+        product = self.add("Mul", product, self.add("Mul", scale_x, scales))
+        if by_row:
+            product = self.add("Mul", product, largest)
+        for addend in addends:
+            product = self.add("Add", product, addend)
+        return str(product)
 
     def clip(self, x: str, bound: float | None) -> str:
         """Clip to `[-bound, bound]`; None = do not."""
@@ -272,7 +268,10 @@ def run_direction(
         bias[config.cell_size : 2 * config.cell_size] += config.forget_bias
         graph.initializer(f"{layer}.bias", bias)
         flat = graph.add("Reshape", x, graph.constant([-1, config.projection_size], np.int64))
-        sums = graph.multiply(flat, f"{layer}.input_weight", f"{layer}.bias", by_row=True)
+        # ONNX Runtime adds a bias within a product in 8 bits, unless its rows have scales.
+        bias_name = [f"{layer}.bias"]
+        at_input, in_step = (bias_name, []) if graph.quantization is None else ([], bias_name)
+        sums = graph.multiply(flat, f"{layer}.input_weight", *at_input, by_row=True)
         width = graph.constant([4 * config.cell_size], np.int64)
         sums = graph.add("Reshape", sums, graph.add("Concat", shape, width, axis=0))
         is_backward = [int(direction == "backward")]
@@ -283,7 +282,7 @@ def run_direction(
             sums,
             mask,
             num_outputs=3,
-            body=_make_step(graph, config, layer),
+            body=_make_step(graph, config, layer, [*in_step, "sums"]),
             num_scan_inputs=2,
             scan_input_directions=is_backward * 2,
             scan_output_directions=is_backward,
@@ -297,10 +296,10 @@ def run_direction(
     return Run(layers, h, c)
 
 
-def _make_step(graph: Graph, config: ElmoConfig, layer: str) -> GraphProto:
+def _make_step(graph: Graph, config: ElmoConfig, layer: str, addends: list[str]) -> GraphProto:
     """Make one time step of a layer; the formula is that of `lstm_step`."""
     body = Graph(graph.weights, graph.quantization, graph)
-    gates = body.multiply("h", f"{layer}.state_weight", "sums")
+    gates = body.multiply("h", f"{layer}.state_weight", *addends)
     i, f, o, j = body.add("Split", gates, num_outputs=4, axis=1)
     body.nodes[-1].attribute.append(helper.make_attribute("num_outputs", 4))
     i, f, o = (body.add("Sigmoid", gate) for gate in (i, f, o))
