@@ -14,7 +14,7 @@ from sphinx.util import logging
 from convert.__main__ import app as convert_app
 from hf_elmo.__main__ import app as hf_elmo_app
 from hf_elmo.bundled import BUNDLED_NAME
-from hf_elmo.demo.page import write_demo
+from hf_elmo.demo.build import write_demo
 
 project = "spacy-elmo"
 author = "The authors of spacy-elmo"

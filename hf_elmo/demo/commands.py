@@ -39,7 +39,7 @@ def demo(
     The page shows a word's neighbours in its sentence by layer, mixes, senses and guesses. It sends
     nothing anywhere. Needs npm, or --onnxruntime-web.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
-    from .page import write_demo
+    from .build import write_demo
 
     write_demo(folder, model, int8=int8, pipelines=pipeline or (), runtime=onnxruntime_web)
     size = sum(path.stat().st_size for path in folder.iterdir())

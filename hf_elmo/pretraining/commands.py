@@ -34,6 +34,7 @@ from hf_elmo.text.text_reader import InputFormat, SentenceReader, read_dataset, 
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_checkpoints
 
+from .held_options import HELD_OPTIONS
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
 
@@ -47,34 +48,6 @@ FIXED_ARGUMENTS: dict[str, Any] = {
     "ignore_data_skip": True,  # the stream stores its own position
     "max_steps": 1,  # computed later, when the number of processes is known
 }
-
-# Options that a resumed run needs unchanged, because its state depends on them.
-HELD_OPTIONS = (
-    "train",
-    "input_format",
-    "pipeline",
-    "dataset",
-    "dataset_config",
-    "split",
-    "column",
-    "vocab_size",
-    "units",
-    "preset",
-    "config",
-    "from_model",
-    "batch_size",
-    "window",
-    "accumulate",
-    "negatives",
-    "optimizer",
-    "learning_rate",
-    "schedule",
-    "warmup_steps",
-    "weight_decay",
-    "char_noise",
-    "ema",
-    "seed",
-)
 
 Preset = Literal["mini", "small", "medium", "original"]
 Units = Literal["characters", "pieces", "words"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_elmo.demo.page import RUNTIME_FILES
+from hf_elmo.demo.build import RUNTIME_FILES
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Folder of the demo's page: its sources, the model, the collection and ONNX Runtime Web."""
+"""Build the folder of the demo: its sources, the model, the collection and ONNX Runtime Web."""
 
 import json
 import shutil

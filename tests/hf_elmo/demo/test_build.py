@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
-from hf_elmo.demo import page
-from hf_elmo.demo.page import LOCK_NAME, WEB, write_demo
+from hf_elmo.demo import build
+from hf_elmo.demo.build import LOCK_NAME, WEB, write_demo
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 
 
@@ -117,7 +117,7 @@ def test_a_model_that_does_not_read_bytes_is_refused(
 ) -> None:
     loaded = ElmoModel.from_pretrained(tiny_folder).eval()
     tokenizer = ElmoTokenizer(characters="none", word_vocab=["<UNK>", "a"])
-    monkeypatch.setattr(page, "_load", lambda name: (loaded, tokenizer, None))
+    monkeypatch.setattr(build, "_load", lambda name: (loaded, tokenizer, None))
     with pytest.raises(ValueError, match="Expected a biLM that reads bytes"):
         write_demo(tmp_path / "demo", "name", runtime=runtime)
 

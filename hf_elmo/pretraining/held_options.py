@@ -1,0 +1,28 @@
+"""Options of `pretrain` that a resumed run needs unchanged, because its state depends on them."""
+
+HELD_OPTIONS = (
+    "train",
+    "input_format",
+    "pipeline",
+    "dataset",
+    "dataset_config",
+    "split",
+    "column",
+    "vocab_size",
+    "units",
+    "preset",
+    "config",
+    "from_model",
+    "batch_size",
+    "window",
+    "accumulate",
+    "negatives",
+    "optimizer",
+    "learning_rate",
+    "schedule",
+    "warmup_steps",
+    "weight_decay",
+    "char_noise",
+    "ema",
+    "seed",
+)
