@@ -7,12 +7,12 @@ from torch import Tensor
 from transformers.utils.generic import can_return_tuple
 
 from .array_operations import join, make_zeros
+from .character_ids import spell_boundaries
 from .configuration_elmo import ElmoConfig
 from .lstm import State
 from .modeling_outputs import ElmoModelOutput, ElmoState
 from .packed_sentences import lay_out, pack_words
 from .scalar_mix import mix_as_configured
-from .word_cache import WordIds
 
 NO_EXPORT = (
     "ELMo cannot be exported or traced (torch.export, torch.jit.trace, torch.onnx.export): its "
@@ -185,19 +185,6 @@ class ElmoBilm:
             state=_reorder_state(state, order.argsort()),
             attention_mask=mask.long(),
         )
-
-
-def spell_boundaries(config: ElmoConfig) -> WordIds:
-    """Return the ids of `<S>` and `</S>`, shapes `(2, characters)` and `(2,)`, or None."""
-    ids = word_ids = None
-    if config.char_embedding_size:
-        start, end = config.word_start_char_id, config.word_end_char_id
-        padding = [config.char_padding_id] * (config.max_characters_per_token - 3)
-        marks = config.sentence_start_char_id, config.sentence_end_char_id
-        ids = torch.tensor([[start, mark, end, *padding] for mark in marks])
-    if config.word_embedding_size:
-        word_ids = torch.tensor([config.sentence_start_word_id, config.sentence_end_word_id])
-    return ids, word_ids
 
 
 def _check_inputs(

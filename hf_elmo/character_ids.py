@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import regex
+import torch
 
 from .configuration_elmo import NUM_BYTE_CHARACTERS, SPECIAL_CHAR_IDS, ElmoConfig
+from .word_cache import WordIds
 
 PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shifted by one
 NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
@@ -86,9 +88,7 @@ class Spelling:
 
     def spell_boundary(self, char_id: int) -> Array:
         """Spell a sentence boundary, which has an id of its own, shape `(characters,)`."""
-        word_start_id, word_end_id, padding_id = self.marks
-        row = [word_start_id, char_id, word_end_id]
-        return np.array(row + [padding_id] * (self.num_cells - len(row)), np.int64)
+        return np.array(_spell_boundary(char_id, self.marks, self.num_cells), np.int64)
 
     def read(self, row: Array) -> str:
         """Turn a row of ids back into its word, as far as it was not cut."""
@@ -98,6 +98,25 @@ class Spelling:
             return bytes(codes).decode("utf-8", "replace")
         entries = [self.vocab[char_id - PADDING_OFFSET] for char_id in ids if char_id > 0]
         return "".join(REPLACEMENT if entry == self.unknown else entry for entry in entries)
+
+
+def _spell_boundary(char_id: int, marks: tuple[int, int, int], num_cells: int) -> list[int]:
+    word_start_id, word_end_id, padding_id = marks
+    row = [word_start_id, char_id, word_end_id]
+    return row + [padding_id] * (num_cells - len(row))
+
+
+def spell_boundaries(config: ElmoConfig) -> WordIds:
+    """Return the ids of `<S>` and `</S>`, shapes `(2, characters)` and `(2,)`, or None."""
+    ids = word_ids = None
+    if config.char_embedding_size:
+        marks = (config.word_start_char_id, config.word_end_char_id, config.char_padding_id)
+        boundaries = (config.sentence_start_char_id, config.sentence_end_char_id)
+        num_cells = config.max_characters_per_token
+        ids = torch.tensor([_spell_boundary(x, marks, num_cells) for x in boundaries])
+    if config.word_embedding_size:
+        word_ids = torch.tensor([config.sentence_start_word_id, config.sentence_end_word_id])
+    return ids, word_ids
 
 
 class WordTables:

@@ -67,7 +67,7 @@ def choose_activation(device: str, is_fast: bool) -> Callable[..., tuple[Tensor,
     if device != "cuda":
         return activate_fast if is_fast else activate
     try:
-        from .lstm_triton import activate as activate_on_gpu
+        from .lstm_triton_kernel import activate as activate_on_gpu
     except ImportError:
         return activate
     return activate_on_gpu

@@ -3,7 +3,6 @@
 import json
 import os
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import count, repeat, zip_longest
@@ -14,7 +13,6 @@ from typing import Any, TypeAlias, cast
 
 import torch
 from safetensors import safe_open
-from tqdm import tqdm
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -24,7 +22,7 @@ from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .rows import PART_BATCHES, Row, Rows, Settings, cut_blocks
+from .rows import PART_BATCHES, Row, Settings
 
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
@@ -103,38 +101,12 @@ def embed_blocks(
         )
 
 
-def write_parts(
-    rows: Rows, folder: Path, engine: Engine, config: ElmoConfig, progress: bool
-) -> list[Path]:
-    """Compute the missing parts; return the paths of all parts."""
-    parts: list[Path] = []
-    waiting: deque[tuple[Path, list[Row]]] = deque()  # blocks in computation
+def check_part(part: Path, block: list[Row]) -> None:
+    """Check that the part of an earlier run contains these rows.
 
-    def find_missing(bar: "tqdm[Any]") -> Iterator[list[Row]]:
-        for block in cut_blocks(rows):
-            part = folder / PART_NAME.format(number=len(parts))
-            parts.append(part)
-            if part.exists():
-                _check_part(part, block)
-            else:
-                waiting.append((part, block))
-                yield block
-            bar.set_postfix(sentences=block[-1].number + 1, refresh=False)
-            num_words = sum(len(row.words) for row in block)
-            bar.update(num_words if rows.num_bytes is None else rows.position - bar.n)
-
-    unit = "words" if rows.num_bytes is None else "B"
-    with tqdm(total=rows.num_bytes, unit=unit, unit_scale=True, disable=not progress) as bar:
-        for pieces in engine(find_missing(bar)):
-            _write_part(*waiting.popleft(), pieces, config, rows.settings)
-    if not parts:
-        share = "" if rows.shard.total == 1 else f" for shard {rows.settings.shard}"
-        raise ValueError(f"Expected sentences in the input{share}, found none.")
-    return parts
-
-
-def _check_part(part: Path, block: list[Row]) -> None:
-    """Check that the part of an earlier run contains these rows."""
+    Raises:
+        ValueError: If it contains others.
+    """
     for before, now in zip_longest(read_rows(part), block):
         if before != now:
             number = (before or now).number
@@ -151,7 +123,7 @@ def _quote(row: Row | None) -> str:
     return words if row.id is None else f"{words} (id {row.id!r})"
 
 
-def _write_part(
+def write_part(
     part: Path, block: list[Row], pieces: Iterable[Piece], config: ElmoConfig, settings: Settings
 ) -> None:
     """Write a safetensors file with one tensor per sentence, named by its number.

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from hf_elmo.array_operations import take
-from hf_elmo.bilm import ElmoBilm, spell_boundaries
+from hf_elmo.bilm import ElmoBilm
+from hf_elmo.character_ids import spell_boundaries
 from hf_elmo.lstm import State
 from hf_elmo.modeling_outputs import ElmoState
 from hf_elmo.tokenization_elmo import ElmoTokenizer

@@ -81,7 +81,7 @@ class Contender:
 @contextmanager
 def use(engine: str, precision: str) -> Iterator[None]:
     """Allow TF32, or take Triton away, for a while."""
-    matmul, name = torch.backends.cuda.matmul, "hf_elmo.lstm_triton"
+    matmul, name = torch.backends.cuda.matmul, "hf_elmo.lstm_triton_kernel"
     before = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     kept = {name: sys.modules[name]} if name in sys.modules else {}
     matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "TF32"

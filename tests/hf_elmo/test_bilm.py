@@ -4,16 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hf_elmo import ElmoConfig, ElmoModel
-from hf_elmo.bilm import ElmoBilm, spell_boundaries
+from hf_elmo import ElmoModel
+from hf_elmo.bilm import ElmoBilm
 from hf_elmo.onnx import OrtElmoModel
-
-
-def test_boundaries_are_spelled_between_word_marks(tiny_config: ElmoConfig) -> None:
-    ids, word_ids = spell_boundaries(tiny_config)
-    assert ids is not None
-    assert ids[:, :4].tolist() == [[259, 257, 260, 261], [259, 258, 260, 261]]
-    assert word_ids is None
 
 
 @pytest.mark.parametrize("engine", [lambda model: model, OrtElmoModel.from_model])

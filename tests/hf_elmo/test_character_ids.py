@@ -1,6 +1,7 @@
 """Rows of ids: words spelled and read."""
 
-from hf_elmo.character_ids import Spelling
+from hf_elmo import ElmoConfig
+from hf_elmo.character_ids import Spelling, spell_boundaries
 
 MARKS = (259, 260, 261)
 
@@ -26,3 +27,10 @@ def test_a_word_is_spelled_and_read_in_entries_of_a_vocabulary() -> None:
 def test_a_boundary_is_one_id_between_the_marks() -> None:
     spelling = Spelling(None, "<UNK>", 5, MARKS)
     assert spelling.spell_boundary(257).tolist() == [259, 257, 260, 261, 261]
+
+
+def test_boundaries_are_spelled_between_word_marks(tiny_config: ElmoConfig) -> None:
+    ids, word_ids = spell_boundaries(tiny_config)
+    assert ids is not None
+    assert ids[:, :4].tolist() == [[259, 257, 260, 261], [259, 258, 260, 261]]
+    assert word_ids is None

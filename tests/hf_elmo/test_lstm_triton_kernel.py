@@ -23,14 +23,14 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 SCRIPT = """
 import torch
 from torch.testing import assert_close
-from hf_elmo import lstm_activations, lstm_triton
+from hf_elmo import lstm_activations, lstm_triton_kernel
 
 torch.manual_seed(0)
 for rows, cell_size, cell_clip in ((3, 16, 0.3), (1, 2500, 0.3), (5, 300, None)):
     gates, cell = torch.randn(rows, 4 * cell_size), torch.randn(rows, cell_size)
     expected_gates, expected_cell = gates.clone(), cell.clone()
     expected = lstm_activations.activate(expected_gates, expected_cell, cell_clip)
-    assert_close(lstm_triton.activate(gates, cell, cell_clip), expected)
+    assert_close(lstm_triton_kernel.activate(gates, cell, cell_clip), expected)
     assert_close((gates, cell), (expected_gates, expected_cell))
 print("equal")
 """
@@ -46,7 +46,7 @@ def test_the_kernel_in_the_interpreter_equals_the_cpus_operations() -> None:
 
 @pytest.mark.slow
 def test_a_cpu_needs_no_triton() -> None:
-    script = "import sys, hf_elmo; print('hf_elmo.lstm_triton' in sys.modules)"
+    script = "import sys, hf_elmo; print('hf_elmo.lstm_triton_kernel' in sys.modules)"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "False\n", done.stderr
