@@ -311,7 +311,6 @@ def _make_step(graph: Graph, config: ElmoConfig, layer: str, addends: list[str])
         output = body.clip(output, config.projection_clip)
     new_h = body.add("Where", "is_word", output, "h")
     new_c = body.add("Where", "is_word", cell, "c")
-    y = body.add("Identity", new_h)
     p, d, number = config.projection_size, config.cell_size, TensorProto.FLOAT
     inputs = [
         declare("h", number, "batch", p),
@@ -322,7 +321,7 @@ def _make_step(graph: Graph, config: ElmoConfig, layer: str, addends: list[str])
     outputs = [
         declare(new_h, number, "batch", p),
         declare(new_c, number, "batch", d),
-        declare(y, number, "batch", p),
+        declare(output, number, "batch", p),
     ]
     return helper.make_graph(body.nodes, f"{layer}.step", inputs, outputs)
 
