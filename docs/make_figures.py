@@ -16,7 +16,7 @@ from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
 from hf_elmo.demo.collection import Collection, read_collection
 from hf_elmo.inference.embedding import embed
-from hf_elmo.language_model.noise import misspell
+from hf_elmo.language_model.typing_errors import misspell
 
 FIGURES = Path(__file__).with_name("figures")
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import regex
 import torch
 
 from .configuration_elmo import NUM_BYTE_CHARACTERS, SPECIAL_CHAR_IDS, ElmoConfig
@@ -16,14 +15,9 @@ from .word_cache import WordIds
 PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shifted by one
 NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
 NUM_BYTES = 256
-# Words of a text: a number with its inner points and commas; an apostrophe after a word with the
-# letters behind it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; any
-# other visible character alone, with what combines with it (\X, so that a flag is one word).
-WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
 REPLACEMENT = "\ufffd"  # for a character that was unknown, or cut within its bytes
 
 Array: TypeAlias = npt.NDArray[np.int64]
-Span: TypeAlias = tuple[int, int]
 
 
 def index(vocab: Sequence[str]) -> dict[str, int]:
@@ -267,23 +261,6 @@ def check_tables(
                 f"Expected at most {size - PADDING_OFFSET} entries in {name}, as the table has "
                 f"{size} rows with that of no token, got {len(vocab)}."
             )
-
-
-def split_text(text: str, word_pattern: str = WORD_PATTERN) -> tuple[list[str], list[Span]]:
-    """Find the words of a text, and the characters where each starts and ends."""
-    spans = [match.span() for match in regex.finditer(word_pattern, text)]
-    spans = [(start, end) for start, end in spans if start < end]
-    return [text[start:end] for start, end in spans], spans
-
-
-def check_pattern(word_pattern: str) -> None:
-    """Refuse a pattern that is not a regular expression."""
-    try:
-        regex.compile(word_pattern)
-    except regex.error as error:
-        raise ValueError(
-            f"Expected a regular expression as word_pattern, got {word_pattern!r}: {error}."
-        ) from error
 
 
 def read_vocabulary(path: Path) -> list[str]:

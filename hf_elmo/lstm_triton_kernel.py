@@ -52,7 +52,7 @@ def activate_kernel(
 
 
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
-    """Do what `lstm_activations.activate` does.
+    """Do what `lstm_elementwise.activate` does.
 
     Args:
         gates: Sums of the gates, contiguous, in float32, shape `(alive, 4 * cell_size)`; activated

@@ -11,7 +11,8 @@ from transformers import BatchEncoding, TensorType
 from transformers.tokenization_python import PythonBackend
 from transformers.utils.generic import PaddingStrategy
 
-from .character_ids import Array, Span, describe, split_text
+from .character_ids import Array, describe
+from .word_splitting import Span, split_text
 
 SPECIAL_MASK = "special_tokens_mask"
 NO_PAIRS = (

@@ -17,12 +17,9 @@ from transformers.utils.generic import PaddingStrategy
 from .character_ids import (
     NUM_BYTES,
     PADDING_OFFSET,
-    WORD_PATTERN,
     WordTables,
-    check_pattern,
     check_tables,
     read_vocabulary,
-    split_text,
 )
 from .configuration_elmo import (
     MAX_CHARACTERS_PER_TOKEN,
@@ -42,6 +39,7 @@ from .tokenization_batches import (
     read_sentences,
     take,
 )
+from .word_splitting import WORD_PATTERN, check_pattern, split_text
 
 VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "word_vocab.json"}
 

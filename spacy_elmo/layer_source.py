@@ -20,8 +20,8 @@ from .architecture import (
     get_shim,
     train_layers,
 )
-from .held_layers import HeldLayers
 from .layer_cache import make_layer_cache
+from .layers_for_listeners import HeldLayers
 
 if TYPE_CHECKING:
     from hf_elmo.inference.layer_cache import LayerCache

@@ -7,7 +7,7 @@ from functools import cache, partial
 from importlib.resources import files
 from string import ascii_lowercase
 
-from hf_elmo.language_model.noise import list_errors
+from hf_elmo.language_model.typing_errors import list_errors
 
 MIN_LENGTH = 4  # of a word that can be misspelt
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right

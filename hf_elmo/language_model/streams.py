@@ -12,7 +12,7 @@ from torch import Tensor
 from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .noise import misspell
+from .typing_errors import misspell
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 
 Ids = npt.NDArray[np.int64]

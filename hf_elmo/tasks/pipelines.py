@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, cast
 
 from transformers import Pipeline
 
-from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+from hf_elmo.word_splitting import split_text
 
 from .modeling import ElmoTaskModel
 from .registry import find_task, make_inputs

@@ -12,11 +12,11 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from hf_elmo.character_ids import split_text
 from hf_elmo.tasks.data.readers import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
 from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
+from hf_elmo.word_splitting import split_text
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs, Words

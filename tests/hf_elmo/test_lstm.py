@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import ElmoConfig, lstm, lstm_activations, lstm_forward, lstm_products
+from hf_elmo import ElmoConfig, lstm, lstm_elementwise, lstm_forward, lstm_products
 from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
@@ -133,7 +133,7 @@ def reference(
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to run that this machine could be offered."""
     if request.param == "plain products":
-        for module in (lstm_activations, lstm_products):
+        for module in (lstm_elementwise, lstm_products):
             monkeypatch.setattr(module, "can_pack", lambda dtype, device: False)
     if request.param == "chunks of few steps":
         monkeypatch.setattr(lstm_forward, "MAX_CHUNK_STEPS", 4)

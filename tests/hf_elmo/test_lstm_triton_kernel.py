@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstmStack
-from hf_elmo.lstm_activations import activate, choose_activation
+from hf_elmo.lstm_elementwise import activate, choose_activation
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs Triton, which runs on Linux alone"
@@ -23,13 +23,13 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 SCRIPT = """
 import torch
 from torch.testing import assert_close
-from hf_elmo import lstm_activations, lstm_triton_kernel
+from hf_elmo import lstm_elementwise, lstm_triton_kernel
 
 torch.manual_seed(0)
 for rows, cell_size, cell_clip in ((3, 16, 0.3), (1, 2500, 0.3), (5, 300, None)):
     gates, cell = torch.randn(rows, 4 * cell_size), torch.randn(rows, cell_size)
     expected_gates, expected_cell = gates.clone(), cell.clone()
-    expected = lstm_activations.activate(expected_gates, expected_cell, cell_clip)
+    expected = lstm_elementwise.activate(expected_gates, expected_cell, cell_clip)
     assert_close(lstm_triton_kernel.activate(gates, cell, cell_clip), expected)
     assert_close((gates, cell), (expected_gates, expected_cell))
 print("equal")

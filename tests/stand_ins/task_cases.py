@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.character_ids import split_text
 from hf_elmo.tasks import TASKS
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
@@ -16,6 +15,7 @@ from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
 from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task import Task
 from hf_elmo.tasks.task_inputs import WordInputs
+from hf_elmo.word_splitting import split_text
 
 CAT = ["The", "old", "cat", "sat", "on", "it", "."]
 BANK = ["No", "bank", "!"]

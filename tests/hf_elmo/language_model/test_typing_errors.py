@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from hf_elmo.language_model.noise import misspell
+from hf_elmo.language_model.typing_errors import misspell
 
 
 def test_an_error_changes_one_place_of_a_word() -> None:

@@ -6,7 +6,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from spacy_elmo.architecture import Array, DocLayers
-from spacy_elmo.held_layers import HeldLayers
+from spacy_elmo.layers_for_listeners import HeldLayers
 
 SEGMENTS = [[0, 1]]
 
