@@ -1,7 +1,4 @@
-"""Elementwise work of an LSTM's time step: on a CPU, or by the Triton kernel on a GPU."""
-
-import functools
-from collections.abc import Callable
+"""Elementwise work of an LSTM's time step in PyTorch."""
 
 import torch
 from torch import Tensor
@@ -59,15 +56,3 @@ def activate_fast(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple
         cell.clamp_(-cell_clip, cell_clip)
     cell_tanh = torch.mul(cell, 2).sigmoid_().mul_(2).sub_(1)
     return o * cell_tanh, cell_tanh
-
-
-@functools.cache
-def choose_activation(device: str, is_fast: bool) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Choose `activate`, or the kernel that does the same on a GPU where Triton is there."""
-    if device != "cuda":
-        return activate_fast if is_fast else activate
-    try:
-        from .lstm_triton_kernel import activate as activate_on_gpu
-    except ImportError:
-        return activate
-    return activate_on_gpu

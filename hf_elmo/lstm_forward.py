@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .configuration_elmo import ElmoConfig
-from .lstm_elementwise import choose_activation
+from .lstm_kernel_choice import choose_activation
 from .lstm_products import multiply, pack_weight
 
 MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and stays in cache

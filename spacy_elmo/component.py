@@ -24,11 +24,11 @@ from .architecture import (
     iterate_word_layers,
     to_ops,
 )
+from .component_parts import Part, SavedComponent
 from .extensions import put_vectors, register_extensions, set_layers, set_vectors
 from .layer_source import LayerSource
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
 from .mix import MixSettings, mix_words
-from .saved_component import Part, SavedComponent
 from .segments import Segment, SegmentBy
 
 # Words per batch of `pipe`, so that sentences of similar length run together.

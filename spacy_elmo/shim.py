@@ -16,7 +16,7 @@ from thinc.api import Optimizer, Shim, get_torch_default_device, torch2xp, xp2to
 from torch import Tensor
 from torch.nn import Parameter
 
-from .saved_component import pack_folder, unpack_folder
+from .component_parts import pack_folder, unpack_folder
 
 if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformers is slow to import
     from hf_elmo import ElmoModel, ElmoTokenizer

@@ -12,10 +12,10 @@ from spacy.tokens import Doc, Span
 from thinc.api import Model, get_torch_default_device
 
 from .architecture import DocLayers, ThincModel, get_shim
+from .component_parts import Part, SavedComponent
 from .extensions import register_roles
 from .layer_source import LayerSource, SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
-from .saved_component import Part, SavedComponent
 from .segments import find_segments
 from .shim import limit_fork_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words

@@ -12,9 +12,9 @@ from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .scores import SentenceScores, score_sentences
-from .streams import SentenceStream, WindowCollator, WindowStream
 from .vocabulary import TargetVocabulary
-from .windows import WindowedLanguageModel
+from .window_streams import SentenceStream, WindowCollator, WindowStream
+from .windowed_model import WindowedLanguageModel
 
 STEPS_AT_ONCE = 32  # bilm-tf's test steps per window; the result is the same
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .int8 import Quantization, round_weight
+from .int8 import Quantization, is_rounded, round_weight
 
 OPSET = 18  # the oldest with Split into equal parts and ReduceMax with axes as an input
 IR_VERSION = 9
@@ -116,7 +116,7 @@ class Graph:
             *addends: Shapes `(out,)` or `(rows, out)`; at most one in float32.
             by_row: Whether each row of `x` has its own scale: more exact, and slower.
         """
-        if self.quantization is None:
+        if self.quantization is None or not is_rounded(name):
             return self.linear(x, name, *addends)
         scales = f"{name}_scales"
         if scales not in self.initializers:
@@ -212,7 +212,7 @@ def encode_words(graph: Graph, config: ElmoConfig, ids: str, word_ids: str) -> s
     encoder = "token_encoder"
 
     def linear(x: str, name: str) -> str:
-        return graph.linear(x, f"{name}.weight", graph.weight(f"{name}.bias"))
+        return graph.multiply(x, f"{name}.weight", graph.weight(f"{name}.bias"))
 
     if config.word_embedding_size:
         table = graph.weight(f"{encoder}.word_embedding.weight")

@@ -13,6 +13,11 @@ Quantization: TypeAlias = Literal["int8", "int7"] | None
 LARGEST = {"int8": 127, "int7": 63}
 
 
+def is_rounded(name: str) -> bool:
+    """Return whether a weight is one that is stored in 8 bits: those of the LSTMs' products."""
+    return "_lstm.layers." in name
+
+
 def round_weight(
     weight: npt.NDArray[np.float32], quantization: Literal["int8", "int7"]
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[Any]]:

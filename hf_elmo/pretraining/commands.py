@@ -1,6 +1,5 @@
 """Command: `python -m hf_elmo pretrain`."""
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +20,14 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
-from hf_elmo.language_model.streams import SentenceStream, WindowStream
 from hf_elmo.language_model.vocabulary import (
     TargetVocabulary,
     build_pieces,
     build_vocabulary,
     count_words,
 )
-from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.language_model.window_streams import SentenceStream, WindowStream
+from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import InputFormat, SentenceReader, read_dataset, read_files
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -37,22 +36,18 @@ from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_
 from .held_options import HELD_OPTIONS
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
+from .training_arguments import (
+    FIXED_ARGUMENTS,
+    Optimizer,
+    Schedule,
+    describe_checkpoints,
+    describe_optimizer,
+)
 
 DEFAULT_VOCABULARY_SIZE = 50_000
-ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
-
 SMALLEST_NORMAL = 2.0**-1022  # of float64
-FIXED_ARGUMENTS: dict[str, Any] = {
-    "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
-    "ddp_find_unused_parameters": False,
-    "ignore_data_skip": True,  # the stream stores its own position
-    "max_steps": 1,  # computed later, when the number of processes is known
-}
-
 Preset = Literal["mini", "small", "medium", "original"]
 Units = Literal["characters", "pieces", "words"]
-Optimizer = Literal["adamw", "adagrad"]
-Schedule = Literal["cosine", "linear", "constant"]
 
 
 @report_errors
@@ -225,8 +220,8 @@ def pretrain(
         logging_steps=log_every,
         seed=seed,
         use_cpu=cpu or not torch.accelerator.is_available(),
-        **_optimizer_arguments(optimizer, learning_rate, schedule, warmup_steps, weight_decay),
-        **_checkpoint_arguments(heldout, evaluate_every, save_every, keep),
+        **describe_optimizer(optimizer, learning_rate, schedule, warmup_steps, weight_decay),
+        **describe_checkpoints(heldout is not None, evaluate_every, save_every, keep),
         **FIXED_ARGUMENTS,
     )
     per_step = batch_size * arguments.world_size * window * accumulate
@@ -361,43 +356,6 @@ def _choose_model(
 
 def _count_targets(text: SentenceReader) -> int:
     return sum(len(words) + 1 for words in text(None))  # words and sentence ends
-
-
-def _optimizer_arguments(
-    optimizer: Optimizer,
-    learning_rate: float | None,
-    schedule: Schedule | None,
-    warmup_steps: int | None,
-    weight_decay: float,
-) -> dict[str, Any]:
-    """Return the optimiser and its learning rate for `TrainingArguments`."""
-    is_adamw = optimizer == "adamw"
-    schedule = schedule or ("cosine" if is_adamw else "constant")
-    return {
-        "optim": "adamw_torch_fused" if is_adamw else "adagrad",
-        "adam_beta2": ADAM_BETA2,
-        "learning_rate": (1e-3 if is_adamw else 0.2) if learning_rate is None else learning_rate,
-        "lr_scheduler_type": "constant_with_warmup" if schedule == "constant" else schedule,
-        "warmup_steps": (1000 if is_adamw else 0) if warmup_steps is None else warmup_steps,
-        "weight_decay": weight_decay,
-    }
-
-
-def _checkpoint_arguments(
-    heldout: SentenceReader | None, evaluate_every: int, save_every: int, keep: int
-) -> dict[str, Any]:
-    """Return the settings of checkpoints and evaluations for `TrainingArguments`."""
-    if heldout is None:
-        return {"save_steps": save_every, "save_total_limit": keep}
-    return {
-        "eval_strategy": "steps",
-        "eval_steps": evaluate_every,
-        "save_steps": evaluate_every,  # so each checkpoint has a perplexity
-        "save_total_limit": keep,
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "eval_perplexity",
-        "greater_is_better": False,
-    }
 
 
 def _stream_windows(

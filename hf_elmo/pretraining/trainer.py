@@ -22,9 +22,9 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
-from hf_elmo.language_model.streams import WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.language_model.window_streams import WindowCollator, WindowStream
+from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
 from hf_elmo.text.text_reader import SentenceReader

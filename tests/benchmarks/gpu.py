@@ -21,7 +21,7 @@ from torch.utils.benchmark import Timer
 
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstmStack, run_stacks
-from hf_elmo.lstm_elementwise import choose_activation
+from hf_elmo.lstm_kernel_choice import choose_activation
 
 PRECISIONS = ("float32", "TF32", "bfloat16")
 ENGINES = ("ours", "ours without Triton", "cuDNN without clips")

@@ -16,11 +16,11 @@ import typer
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, modeling_elmo
-from hf_elmo.language_model import windows as windows_module
+from hf_elmo.language_model import windowed_model as windows_module
 from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
-from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.lstm import lstm_step
 from hf_elmo.pretraining.models import PRESETS
 from hf_elmo.text.text_reader import SentenceReader

@@ -12,9 +12,9 @@ from convert.conversion import convert_checkpoint
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_stream, evaluate_text
-from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.text.text_reader import read_files
 
 # bilm-tf prints perplexities as float32 means of float32 losses.

@@ -25,9 +25,9 @@ from convert.formats.tensor_bundle import read_variables
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model import losses
 from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream
-from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.pretraining import trainer as trainer_module
 from hf_elmo.pretraining.models import create_model
 from hf_elmo.pretraining.trainer import ElmoTrainer

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spacy_elmo.saved_component import pack_folder, unpack_folder
+from spacy_elmo.component_parts import pack_folder, unpack_folder
 
 
 def test_files_come_back_and_none_outside_their_folder() -> None:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
-from hf_elmo.language_model.streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.language_model.windows import WindowedLanguageModel
+from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
+from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", *"abcdef"])
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from hf_elmo import ElmoTokenizer
-from hf_elmo.language_model.streams import (
+from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.window_streams import (
     SentenceStream,
     StreamWindow,
     WindowCollator,
     WindowStream,
 )
-from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.text.text_reader import SentenceReader
 
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "b", "c", "d", "e", "f"])
