@@ -416,10 +416,12 @@ def _find_device(name: str) -> torch.device:
 def _gather(stream: Iterable[Doc], num_docs: int, num_words: int) -> Iterator[list[Doc]]:
     """Group docs within both limits; a group has at least one doc."""
     docs: list[Doc] = []
+    waiting = 0  # words of these docs
     for doc in stream:
-        if docs and (len(docs) == num_docs or sum(map(len, docs)) + len(doc) > num_words):
+        if docs and (len(docs) == num_docs or waiting + len(doc) > num_words):
             yield docs
-            docs = []
+            docs, waiting = [], 0
         docs.append(doc)
+        waiting += len(doc)
     if docs:
         yield docs

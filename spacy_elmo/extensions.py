@@ -86,7 +86,7 @@ def put_vectors(doc: Doc, vectors: Array) -> None:
     writable.tensor = vectors
     writable.vector = writable.vector_norm = None  # spaCy computes them on access
     doc.user_data.pop(VECTORS_KEY, None)
-    doc.user_data[TENSOR_KEY] = (*vectors.shape, len(doc.text))
+    doc.user_data[TENSOR_KEY] = (*vectors.shape, _count_characters(doc))
 
 
 def get_layers(doc: Doc) -> Array:
@@ -141,9 +141,14 @@ def _has_own_tensor(doc: Doc) -> bool:
     if mark is None or doc.tensor.ndim != 2:
         return False
     num_tokens, width, num_characters = mark
-    if len(doc.text) == num_characters:  # not joined or cut; merging keeps a row
+    if _count_characters(doc) == num_characters:  # not joined or cut; merging keeps a row
         _check_num_tokens(doc, num_tokens)
     return bool(doc.tensor.shape[1] == width)
+
+
+def _count_characters(doc: Doc) -> int:
+    """Return `len(doc.text)` without building the text: tokens ask for it one by one."""
+    return doc[-1].idx + len(doc[-1].text_with_ws) if len(doc) else 0
 
 
 def _is_mark(key: object) -> bool:

@@ -1,5 +1,6 @@
 """Layers of docs in a pipeline, held until the last listener has read them."""
 
+import warnings
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -80,12 +81,20 @@ class HeldLayers:
         docs = [doc for ref in self._unread.keyrefs() if (doc := ref()) is not None]
         unread = [(doc, held) for doc in docs if (held := self._unread.get(doc)) is not None]
         sizes = [getattr(held.layers, "nbytes", 0) for _, held in unread]
-        num_bytes = sum(sizes)
+        num_bytes, num_dropped = sum(sizes), 0
         for (doc, held), size in zip(unread, sizes, strict=True):
             if num_bytes <= self.max_bytes:
                 break
             num_bytes -= size
+            num_dropped += 1
             self._drop(doc, held)
+        if num_dropped:
+            warnings.warn(
+                f"The layers of {num_dropped} docs are computed again for each component that "
+                f"reads 'elmo': those of all docs at once need more than {self.max_bytes >> 20} "
+                "MB. Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
+                stacklevel=2,
+            )
 
     def _drop(self, doc: Doc, held: HeldDoc) -> None:
         held.layers = None

@@ -13,7 +13,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
@@ -30,6 +30,7 @@ NUM_CONLLU_COLUMNS = 10
 # needs up to 64 MB of memory.
 OPEN_FILES = 32
 PACKED_BYTES = 4096  # of Zstandard's, which may become ten thousand times as many
+LINES_AT_ONCE = 1000  # of raw text, given to spaCy
 BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
 
 
@@ -326,9 +327,15 @@ def _load_pipeline(name: str) -> Any:
 def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
     """Split each line into sentences and words with spaCy; skip whitespace."""
     nlp = _load_pipeline(pipeline)
-    for doc in nlp.pipe(text for text in map(str.strip, lines) if text):
-        for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
-            yield [token.text for token in sentence if not token.is_space]
+    texts = (text for text in map(str.strip, lines) if text)
+    while block := list(islice(texts, LINES_AT_ONCE)):
+        with nlp.memory_zone():  # else its vocab keeps each distinct word of the text
+            sentences = [
+                [token.text for token in sentence if not token.is_space]
+                for doc in nlp.pipe(block)
+                for sentence in (doc.sents if doc.has_annotation("SENT_START") else [doc[:]])
+            ]
+        yield from sentences
 
 
 def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:

@@ -5,7 +5,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.vectors import Vectors
 
-from spacy_elmo.extensions import put_vectors, register_extensions
+from spacy_elmo.extensions import _count_characters, put_vectors, register_extensions
 
 
 @pytest.fixture
@@ -18,6 +18,15 @@ def doc(nlp: Language) -> Doc:
 
 def test_token_has_its_row(doc: Doc) -> None:
     assert_allclose(doc[2]._.elmo, [3, 4])
+
+
+@pytest.mark.parametrize("words", [[], [" "], ["\U0001f600", "e\u0301", "\n"], ["a", "b"]])
+def test_the_characters_of_a_doc_are_counted_without_its_text(
+    nlp: Language, words: list[str]
+) -> None:
+    for spaces in ([True] * len(words), [False] * len(words)):
+        doc = Doc(nlp.vocab, words=words, spaces=spaces)
+        assert _count_characters(doc) == len(doc.text)
 
 
 def test_spans_and_docs_have_the_mean_of_their_words(doc: Doc) -> None:

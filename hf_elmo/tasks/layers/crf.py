@@ -116,6 +116,7 @@ def find_best_paths(
     for step in range(1, scores.shape[1]):
         longer, pointer = (best[:, :, None] + transitions).max(dim=1)
         best = (longer + scores[:, step]).where(mask[:, step, None], best)
+        best = best - best.amax(dim=1, keepdim=True)  # large sums would round differences away
         pointers.append(pointer)
     last = (best + ends).argmax(dim=1).tolist()
     back = torch.stack(pointers, dim=1).tolist() if pointers else [[] for _ in lengths]

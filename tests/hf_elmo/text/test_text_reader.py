@@ -301,6 +301,15 @@ def test_raw_text_is_cut_by_spacy() -> None:
     ]
 
 
+def test_raw_text_leaves_its_words_out_of_the_vocab_of_the_pipeline() -> None:
+    strings = text_module._load_pipeline("en").vocab.strings
+    list(read([b"A first text."], "raw", "en"))
+    before = len(strings)
+    lines = [f"word{number} .\n".encode() for number in range(2 * text_module.LINES_AT_ONCE)]
+    assert list(read(lines, "raw", "en")) == [line.decode().split() for line in lines]
+    assert len(strings) == before
+
+
 def test_an_unknown_language_is_told() -> None:
     with pytest.raises(ValueError, match="Expected a spaCy language or pipeline, got 'xq'"):
         list(read([b"text"], "raw", "xq"))

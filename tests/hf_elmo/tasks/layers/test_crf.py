@@ -138,3 +138,12 @@ def test_the_constraints_allow_what_spans_can_be_and_nothing_else(scheme: Scheme
         is_right = label_words(find_spans(written), 3, scheme) == written
         is_allowed = all(allowed[pair] for pair in itertools.pairwise((0, *path, 0)))
         assert is_allowed == is_right, written
+
+
+def test_the_best_path_of_a_long_text_is_that_in_double_precision() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(1, 20_000, 9, generator=generator)
+    transitions = torch.randn(9, 9, generator=generator)
+    mask = torch.ones(1, 20_000, dtype=torch.bool)
+    exact = find_best_paths(scores.double(), mask, transitions=transitions.double())
+    assert find_best_paths(scores, mask, transitions=transitions) == exact
