@@ -354,7 +354,7 @@ def test_two_processes_train_as_one_with_the_same_rows(folder: Path, negatives: 
     for output, processes, batch_size in (("one", 1, 4), ("two", 2, 2)):
         arguments = pretrain_arguments(folder, output)
         rest = ["--batch-size", str(batch_size), "--negatives", str(negatives)]
-        subprocess.run(
+        done = subprocess.run(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
                 *("--nproc-per-node", str(processes), "-m", "hf_elmo"),
@@ -362,9 +362,11 @@ def test_two_processes_train_as_one_with_the_same_rows(folder: Path, negatives: 
                 *rest,
             ],
             env=environment,
-            check=True,
+            check=False,
             capture_output=True,
+            text=True,
         )
+        assert not done.returncode, done.stderr
 
     one, two = (load_file(folder / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
