@@ -342,8 +342,8 @@ class ElmoClassifier(ElmoPreTrainedModel):
     ) -> Tensor:
         """Compute the loss of one call.
 
-        A training batch may be computed in several calls. Then `num_items` is the number of labels
-        of the complete batch. None = this call is the complete batch.
+        `num_items` is the number of labels of the complete batch, if this call computes only a part
+        of it; None = this call is the complete batch.
         """
         raise NotImplementedError
 

@@ -81,20 +81,19 @@ class HeldLayers:
         docs = [doc for ref in self._unread.keyrefs() if (doc := ref()) is not None]
         unread = [(doc, held) for doc in docs if (held := self._unread.get(doc)) is not None]
         sizes = [getattr(held.layers, "nbytes", 0) for _, held in unread]
-        num_bytes, num_dropped = sum(sizes), 0
+        num_bytes = sum(sizes)
+        if num_bytes > self.max_bytes:
+            warnings.warn(
+                "Layers of docs are dropped, and are computed again for each component that reads "
+                f"'elmo': those of all docs of a batch need more than {self.max_bytes >> 20} MB. "
+                "Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
+                stacklevel=2,
+            )
         for (doc, held), size in zip(unread, sizes, strict=True):
             if num_bytes <= self.max_bytes:
                 break
             num_bytes -= size
-            num_dropped += 1
             self._drop(doc, held)
-        if num_dropped:
-            warnings.warn(
-                f"The layers of {num_dropped} docs are computed again for each component that "
-                f"reads 'elmo': those of all docs at once need more than {self.max_bytes >> 20} "
-                "MB. Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
-                stacklevel=2,
-            )
 
     def _drop(self, doc: Doc, held: HeldDoc) -> None:
         held.layers = None

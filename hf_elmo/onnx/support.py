@@ -22,14 +22,13 @@ def examine(
     model: ElmoModel, quantization: str | None
 ) -> tuple[str | None, WeightFingerprint | None]:
     """Return what `find_problem` does, and the fingerprint of the weights."""
-    marks = fingerprint_module(model.config, model, PLAIN_CLASSES)
     is_exact = model.dtype in DTYPES or quantization is not None
-    problem = None
+    problem = marks = None
     if model.training:
         problem = "one in training mode"
     elif model.device.type != "cpu" or not is_exact:
         problem = f"one on {model.device} in {model.dtype}. It computes on a CPU in float32"
-    elif marks is None:
+    elif (marks := fingerprint_module(model.config, model, PLAIN_CLASSES)) is None:
         problem = "one with adapters, hooks, replaced modules or tensors made in inference mode"
     elif torch.is_autocast_enabled("cpu"):
         problem = "one under autocast"
