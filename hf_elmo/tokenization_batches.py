@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,7 @@ NO_PAIRS = (
 CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ElmoEncoding:
     """Words of the rows of one sentence, for `BatchEncoding.word_ids()` and similar methods.
 
@@ -48,23 +49,23 @@ class ElmoEncoding:
     def _pad(self, values: Iterable[Any], padding: Any) -> list[Any]:
         return [padding] * self.num_before + list(values) + [padding] * self.num_after
 
-    @property
+    @cached_property
     def tokens(self) -> list[str | None]:
         """The word of each row, None for padding."""
         return self._pad(self.words, None)
 
-    @property
+    @cached_property
     def offsets(self) -> list[Span]:
         """The span of each row, (0, 0) for padding."""
         spans = [(0, len(word)) for word in self.words] if self.spans is None else self.spans
         return self._pad(spans, (0, 0))
 
-    @property
+    @cached_property
     def word_ids(self) -> list[int | None]:
         """The position in the sentence of each row's word, None for padding."""
         return self._pad(range(self.first_word, self.first_word + len(self.words)), None)
 
-    @property
+    @cached_property
     def sequence_ids(self) -> list[int | None]:
         """0 for each word, None for padding."""
         return self._pad([0] * len(self.words), None)
@@ -98,8 +99,9 @@ class ElmoEncoding:
 
     def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
         """Return the row of a word, as a span of one row."""
-        row = word - self.first_word + self.num_before
-        return (row, row + 1) if word in self.word_ids else None
+        place = word - self.first_word
+        row = place + self.num_before
+        return (row, row + 1) if 0 <= place < len(self.words) else None
 
     def word_to_chars(self, word: int, sequence: int = 0) -> Span:
         """Return the span of a word."""
