@@ -239,10 +239,7 @@ def pretrain(
     )
     with flush_denormal():
         trainer.train(resume_from_checkpoint=resume)
-    trainer.save_model(str(output))
-    # A process that ends earlier, or with open connections, can make another one fail.
-    trainer.accelerator.wait_for_everyone()
-    trainer.accelerator.end_training()
+    trainer.save_and_end()
     if arguments.process_index == 0:
         typer.echo(f"Wrote {output}.")
 

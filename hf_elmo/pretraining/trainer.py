@@ -98,6 +98,15 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         )
         self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
 
+    def save_and_end(self) -> None:
+        """Save the model in the output folder, and end all processes together.
+
+        A process that ends earlier, or with open connections, can make another one fail.
+        """
+        self.save_model(str(self.args.output_dir))
+        self.accelerator.wait_for_everyone()
+        self.accelerator.end_training()
+
     def list_files(self, checkpoint: Path) -> list[str]:
         """List the files of a checkpoint for this number of processes."""
         return list_files(checkpoint, self.args.world_size)

@@ -27,9 +27,6 @@ def test_a_padded_sentence_has_rows_without_a_word() -> None:
     assert sentence.token_to_chars(2) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("is_left", "rows"), [(False, [[1, 2, 0], [3, 0, 0]]), (True, [[0, 1, 2], [0, 0, 3]])]
-)
 def test_the_rows_of_a_long_sentence_are_listed_once() -> None:
     sentence = ElmoEncoding(["a", "b"], [(0, 1), (2, 3)]).pad(3, is_left=True)
     assert sentence.word_ids is sentence.word_ids
@@ -37,6 +34,9 @@ def test_the_rows_of_a_long_sentence_are_listed_once() -> None:
     assert sentence.word_to_tokens(2) is None
 
 
+@pytest.mark.parametrize(
+    ("is_left", "rows"), [(False, [[1, 2, 0], [3, 0, 0]]), (True, [[0, 1, 2], [0, 0, 3]])]
+)
 def test_rows_are_laid_out_by_sentence(is_left: bool, rows: list[list[int]]) -> None:
     assert lay_out(np.array([1, 2, 3]), [2, 1], 3, is_left).tolist() == rows
 
