@@ -13,7 +13,7 @@ from thinc.api import Model, Ops, torch2xp, xp2torch
 from torch import Tensor
 
 from .segments import Segment, find_segments
-from .shim import Dtype, ElmoShim
+from .stored_bilm import Dtype, ElmoShim
 
 if TYPE_CHECKING:
     from hf_elmo.inference.layer_cache import LayerCache

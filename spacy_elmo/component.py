@@ -26,7 +26,7 @@ from .architecture import (
 )
 from .component_parts import Part, SavedComponent
 from .extensions import put_vectors, register_extensions, set_layers, set_vectors
-from .layer_source import LayerSource
+from .layers_and_gradients import LayerSource
 from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
 from .mix import MixSettings, mix_words
 from .segments import Segment, SegmentBy

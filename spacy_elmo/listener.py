@@ -10,7 +10,7 @@ from spacy.util import registry
 from thinc.api import Model
 
 from .architecture import ThincModel
-from .layer_source import SourceLink
+from .layers_and_gradients import SourceLink
 from .learned_mix import LayerNorm, forward, init
 
 LISTENER, MIX = "spacy_elmo.ElmoListener.v1", "spacy_elmo.ElmoMix.v1"

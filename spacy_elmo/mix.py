@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # as in shim.py
+if TYPE_CHECKING:  # as in stored_bilm.py
     from hf_elmo import ElmoConfig
 
 

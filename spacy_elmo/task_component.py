@@ -14,13 +14,13 @@ from thinc.api import Model, get_torch_default_device
 from .architecture import DocLayers, ThincModel, get_shim
 from .component_parts import Part, SavedComponent
 from .extensions import register_roles
-from .layer_source import LayerSource, SourceLink
+from .layers_and_gradients import LayerSource, SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
 from .segments import find_segments
-from .shim import limit_fork_threads, no_progress_bars
+from .stored_bilm import limit_fork_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words
 
-if TYPE_CHECKING:  # as in shim.py
+if TYPE_CHECKING:  # as in stored_bilm.py
     from torch import Tensor
 
     from hf_elmo.tasks.registry import TaskModel

@@ -8,7 +8,7 @@ from spacy.tokens import Doc, Span
 from .extensions import ROLES_KEY
 from .segments import Segment
 
-if TYPE_CHECKING:  # as in shim.py
+if TYPE_CHECKING:  # as in stored_bilm.py
     from hf_elmo.tasks.data import labels
     from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
 

@@ -1,4 +1,4 @@
-"""Shim that holds a biLM and its tokenizer in a thinc model: loaded on first use."""
+"""The biLM of a pipeline: loaded on first use, stored with its weights or their source alone."""
 
 import copy
 import hashlib

@@ -159,7 +159,7 @@ def test_misspelt_name_is_refused_without_asking_the_hub(
 @pytest.mark.parametrize(
     "event",
     ["hf_elmo.ElmoModel.save_pretrained", "hf_elmo.ElmoTokenizer.save_pretrained",
-     "pathlib.Path.rename", "spacy_elmo.shim.shutil.rmtree"],
+     "pathlib.Path.rename", "spacy_elmo.stored_bilm.shutil.rmtree"],
 )  # fmt: skip
 def test_killed_save_leaves_a_whole_model_or_says_what_happened(
     nlp: Language,

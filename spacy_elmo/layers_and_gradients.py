@@ -1,4 +1,4 @@
-"""Source of ELMo's layers for the listeners of a pipeline, in whatever batch their docs are."""
+"""Pass ELMo's layers to the listeners of a pipeline, and their gradients to the biLM."""
 
 import warnings
 from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ from thinc.api import SGD
 
 from hf_elmo.inference.layer_cache import LayerCache
 from spacy_elmo.architecture import DocLayers, get_shim
-from spacy_elmo.layer_source import TrainingBatch
+from spacy_elmo.layers_and_gradients import TrainingBatch
 from spacy_elmo.learned_mix import get_mix
 
 CLOSE = {"rtol": 0, "atol": 1e-5}  # as in test_component.py
