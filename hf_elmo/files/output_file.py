@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from uuid import uuid4
 
@@ -61,13 +61,13 @@ def replace(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_file(output: Path, text: str) -> None:
-    """Write a text file completely or not at all; to a device, write directly."""
-    if output.exists() and not output.is_file():
-        output.write_text(text, encoding="utf-8")
-        return
-    with replace(output.resolve()) as temporary:  # behind a link
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+def write_file(output: Path, parts: Iterable[str]) -> None:
+    """Write a text, or its parts, to a file completely or not at all; to a device, directly."""
+    is_device = output.exists() and not output.is_file()
+    # A link stays one: the file behind it is replaced.
+    target = nullcontext(output) if is_device else replace(output.resolve())
+    with target as path, path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines([parts] if isinstance(parts, str) else parts)
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

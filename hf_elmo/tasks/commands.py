@@ -1,14 +1,15 @@
 """The commands `train`, `test` and `predict` of `python -m hf_elmo`."""
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import torch
 import typer
+from tqdm import tqdm
 from transformers import set_seed
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
@@ -29,6 +30,8 @@ from .task import Task, Use
 from .task import predict as predict_examples
 from .task_inputs import WordInputs
 from .trainer import TaskTrainer, make_arguments
+
+EXAMPLES_PER_PART = 2**12  # predicted and written at a time: bounds memory
 
 Place = Literal["input", "output", "both", "none"]
 
@@ -242,8 +245,8 @@ def score_model(
     device: DeviceOption = None,
 ) -> None:
     """Score a trained model on examples in the format of its training data."""
-    task, examples, found = _predict(model, data, "score", batch_size, device)
-    typer.echo(json.dumps(task.score(examples, found)))
+    tasks, examples, found = zip(*_predict(model, data, "score", batch_size, device), strict=True)
+    typer.echo(json.dumps(tasks[0].score([*chain(*examples)], [*chain(*found)])))
 
 
 @report_errors
@@ -265,23 +268,31 @@ def predict(
     questions an "id".
     """
     check_output_file(output, [source], overwrite=overwrite)
-    rows = []
-    task, examples, found = _predict(model, source, "predict", batch_size, device)
+    parts = _predict(model, source, "predict", batch_size, device)
+    write_file(output, (line for part in parts for line in _describe(*part)))
+
+
+def _describe(task: Task[Any, Any], examples: list[Any], found: list[Any]) -> Iterator[str]:
+    """Describe predictions, one line of JSON each."""
     for example, one in zip(examples, found, strict=True):
         place = {"line": example.line} if hasattr(example, "line") else {}
-        rows.append(json.dumps(place | task.to_json(example, one), ensure_ascii=False) + "\n")
-    write_file(output, "".join(rows))
+        yield json.dumps(place | task.to_json(example, one), ensure_ascii=False) + "\n"
 
 
 def _predict(
     name: str, path: Path, use: Use, batch_size: int, device: str | None
-) -> tuple[Task[Any, Any], list[Any], list[Any]]:
-    """Load a model, read examples, predict; return the task, the examples and the predictions."""
+) -> Iterator[tuple[Task[Any, Any], list[Any], list[Any]]]:
+    """Load a model and read examples; yield the task, and some examples with their predictions."""
     task, model, inputs = load_task_model(name)
     cast(torch.nn.Module, model).to(find_device(device))
     examples = task.read(path, use)
     if use == "score":
         task.check(examples, path, model.config)
-    is_seen = sys.stderr.isatty()
-    found = predict_examples(task, model, inputs, examples, batch_size=batch_size, progress=is_seen)
-    return task, examples, found
+    with tqdm(total=len(examples), unit="examples", disable=None) as bar:
+        for start in range(0, len(examples), EXAMPLES_PER_PART):
+            part = examples[start : start + EXAMPLES_PER_PART]
+            yield (
+                task,
+                part,
+                predict_examples(task, model, inputs, part, batch_size=batch_size, bar=bar),
+            )

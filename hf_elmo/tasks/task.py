@@ -219,7 +219,7 @@ def predict(
     *,
     batch_size: int = 32,
     find: Callable[..., list[Any]] | None = None,
-    progress: bool = False,
+    bar: "tqdm[Any] | None" = None,
 ) -> list[Any]:
     """Predict each example, in their order, on the model's device, in evaluation mode.
 
@@ -230,7 +230,7 @@ def predict(
         examples: What to predict; their gold labels are not read.
         batch_size: Examples that run at once.
         find: A method of the model, such as `rank` of a classifier; None = its `predict`.
-        progress: Whether a progress bar is shown.
+        bar: Progress bar that counts the examples; None = none.
     """
     was_training, inputs = model.training, inputs.for_model(model)
     if was_training:  # it forgets what was computed from the weights
@@ -238,14 +238,13 @@ def predict(
     find = find or model.predict
     predictions: list[Any] = [None] * len(examples)
     lengths = [task.count_words(example) for example in examples]
-    bar = tqdm(total=len(examples), unit="examples", disable=not progress)
     for rows in batch_examples(examples, lengths, 1 if task.needs_batch_size_one else batch_size):
         batch = task.make_batch([examples[row] for row in rows], inputs)
         batch = {name: x.to(model.device) for name, x in batch.items()}
         for row, prediction in zip(rows, find(**batch), strict=True):
             predictions[row] = prediction
-        bar.update(len(rows))
-    bar.close()
+        if bar is not None:
+            bar.update(len(rows))
     if was_training:
         model.train()
     return predictions

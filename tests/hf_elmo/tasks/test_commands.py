@@ -1,7 +1,9 @@
 """The commands that train, test and predict."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ import typer
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
-from hf_elmo.tasks import load_task_model
+from hf_elmo.tasks import commands, load_task_model
 from hf_elmo.tasks.commands import add_commands
 from hf_elmo.training.time_bound import read_seconds
 
@@ -191,6 +193,30 @@ def refuse_to_predict(*arguments: str | Path) -> str:
     result = CliRunner().invoke(APP, ["predict", *map(str, arguments)])
     assert result.exit_code == 1, result.output
     return " ".join(result.output.split())
+
+
+def test_predictions_are_made_in_parts_and_written_together_or_not_at_all(
+    data: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, whole, found = (tmp_path / name for name in ("my-ner", "whole.jsonl", "found.jsonl"))
+    train(data, output, tiny_folder)
+    run("predict", output, data, whole, "--device", "cpu")
+    monkeypatch.setattr(commands, "EXAMPLES_PER_PART", 2)
+    run("predict", output, data, found, "--device", "cpu")
+    assert found.read_text() == whole.read_text()
+    assert json.loads(run("test", output, data))  # of all parts
+
+    found.unlink()
+    results: Iterator[list[Any]] = iter([[set(), set()]])  # of the first part alone
+
+    def predict(*_: Any, **__: Any) -> list[Any]:
+        for result in results:
+            return result
+        raise OSError("No memory is left.")
+
+    monkeypatch.setattr(commands, "predict_examples", predict)
+    assert "No memory is left." in refuse_to_predict(output, data, found)
+    assert not list(tmp_path.glob("found.jsonl*"))
 
 
 def test_predictions_replace_no_file_of_the_users(data: Path, tmp_path: Path) -> None:
