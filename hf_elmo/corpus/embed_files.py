@@ -2,31 +2,17 @@
 
 import json
 import shutil
-from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tqdm import tqdm
-
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .output_parts import (
-    PART_NAME,
-    PARTS,
-    Engine,
-    check_part,
-    describe_run,
-    embed_blocks,
-    open_folder,
-    write_part,
-)
-from .rows import Row, Rows, Settings, cut_blocks
+from .output_parts import PARTS, Engine, complete_parts, describe_run, embed_blocks, open_folder
+from .rows import Rows, Settings
 from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
 
 
@@ -84,7 +70,7 @@ def embed_file(
             receipt.unlink(missing_ok=True)
             open_folder(folder, run)
             try:
-                parts = _write_parts(rows, folder, engine, model.config, progress)
+                parts = complete_parts(rows, folder, engine, model.config, progress)
             finally:
                 if not any(folder.glob(PARTS)):
                     shutil.rmtree(folder)
@@ -96,36 +82,6 @@ def embed_file(
             (folder / "output").replace(output)
         _delete(folder)
     receipt.unlink(missing_ok=True)  # last: until then the same command can clean up
-
-
-def _write_parts(
-    rows: Rows, folder: Path, engine: Engine, config: ElmoConfig, progress: bool
-) -> list[Path]:
-    """Compute the missing parts, with a progress bar; return the paths of all parts."""
-    parts: list[Path] = []
-    waiting: deque[tuple[Path, list[Row]]] = deque()  # blocks in computation
-
-    def find_missing(bar: "tqdm[Any]") -> Iterator[list[Row]]:
-        for block in cut_blocks(rows):
-            part = folder / PART_NAME.format(number=len(parts))
-            parts.append(part)
-            if part.exists():
-                check_part(part, block)
-            else:
-                waiting.append((part, block))
-                yield block
-            bar.set_postfix(sentences=block[-1].number + 1, refresh=False)
-            num_words = sum(len(row.words) for row in block)
-            bar.update(num_words if rows.num_bytes is None else rows.position - bar.n)
-
-    unit = "words" if rows.num_bytes is None else "B"
-    with tqdm(total=rows.num_bytes, unit=unit, unit_scale=True, disable=not progress) as bar:
-        for pieces in engine(find_missing(bar)):
-            write_part(*waiting.popleft(), pieces, config, rows.settings)
-    if not parts:
-        share = "" if rows.shard.total == 1 else f" for shard {rows.settings.shard}"
-        raise ValueError(f"Expected sentences in the input{share}, found none.")
-    return parts
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import count, repeat, zip_longest
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 import torch
 from safetensors import safe_open
+from tqdm import tqdm
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -22,7 +24,7 @@ from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .rows import PART_BATCHES, Row, Settings
+from .rows import PART_BATCHES, Row, Rows, Settings, cut_blocks
 
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
@@ -101,7 +103,37 @@ def embed_blocks(
         )
 
 
-def check_part(part: Path, block: list[Row]) -> None:
+def complete_parts(
+    rows: Rows, folder: Path, engine: Engine, config: ElmoConfig, progress: bool
+) -> list[Path]:
+    """Compute the missing parts, with a progress bar; return the paths of all parts."""
+    parts: list[Path] = []
+    waiting: deque[tuple[Path, list[Row]]] = deque()  # blocks in computation
+
+    def find_missing(bar: "tqdm[Any]") -> Iterator[list[Row]]:
+        for block in cut_blocks(rows):
+            part = folder / PART_NAME.format(number=len(parts))
+            parts.append(part)
+            if part.exists():
+                _check_part(part, block)
+            else:
+                waiting.append((part, block))
+                yield block
+            bar.set_postfix(sentences=block[-1].number + 1, refresh=False)
+            num_words = sum(len(row.words) for row in block)
+            bar.update(num_words if rows.num_bytes is None else rows.position - bar.n)
+
+    unit = "words" if rows.num_bytes is None else "B"
+    with tqdm(total=rows.num_bytes, unit=unit, unit_scale=True, disable=not progress) as bar:
+        for pieces in engine(find_missing(bar)):
+            _write_part(*waiting.popleft(), pieces, config, rows.settings)
+    if not parts:
+        share = "" if rows.shard.total == 1 else f" for shard {rows.settings.shard}"
+        raise ValueError(f"Expected sentences in the input{share}, found none.")
+    return parts
+
+
+def _check_part(part: Path, block: list[Row]) -> None:
     """Check that the part of an earlier run contains these rows.
 
     Raises:
@@ -123,7 +155,7 @@ def _quote(row: Row | None) -> str:
     return words if row.id is None else f"{words} (id {row.id!r})"
 
 
-def write_part(
+def _write_part(
     part: Path, block: list[Row], pieces: Iterable[Piece], config: ElmoConfig, settings: Settings
 ) -> None:
     """Write a safetensors file with one tensor per sentence, named by its number.

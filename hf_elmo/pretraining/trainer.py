@@ -3,22 +3,19 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import (
     SchedulerType,
     TrainerCallback,
-    TrainerControl,
-    TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
@@ -36,15 +33,11 @@ from hf_elmo.training.checkpoints import (
     list_files,
 )
 
+from .learning_rate import RATE_FACTORS, TrainingClock, make_schedule
+
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
 MAX_LOG_PERPLEXITY = 700.0  # exp of more overflows
-# Factor of the learning rate for a completed share of the training. After the warm-up they equal
-# those of transformers, except for `max_hours`.
-RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
-    SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
-    SchedulerType.LINEAR: lambda done: 1 - done,
-}
 
 
 class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
@@ -139,14 +132,13 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         shape = RATE_FACTORS.get(SchedulerType(self.args.lr_scheduler_type))
         if self.lr_scheduler is None and shape is not None:
             num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
-
-            def factor(step: int) -> float:
-                rise = (step + 1) / max(1, num_warmup_steps)
-                done = max(step / num_training_steps, self._clock.fraction())
-                return min(1.0, rise) * shape(min(1.0, done))
-
-            chosen: Any = optimizer or self.optimizer
-            self.lr_scheduler = LambdaLR(chosen, factor)
+            self.lr_scheduler = make_schedule(
+                optimizer or self.optimizer,
+                shape,
+                num_warmup_steps,
+                num_training_steps,
+                self._clock,
+            )
             self._created_lr_scheduler = True
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
@@ -248,56 +240,3 @@ class _Batches:
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return map(self._collator, self._stream)
-
-
-class TrainingClock(TrainerCallback):
-    """Measure the time of a training run including resumes, enforce the limit, and log passes.
-
-    Attributes:
-        elapsed: Seconds of training until the start of this step, equal in all processes.
-    """
-
-    def __init__(self, max_hours: float | None = None) -> None:
-        self.elapsed = 0.0
-        self._max_hours = max_hours
-        self._start = self._last_lap = time.monotonic()
-        self._last_step = 0
-
-    def fraction(self) -> float:
-        """Return the used share of the time limit; 0 without a limit."""
-        return self.elapsed / (3600 * self._max_hours) if self._max_hours else 0.0
-
-    def lap(self, step: int) -> tuple[int, float]:
-        """Return the steps and the seconds since the last lap."""
-        now = time.monotonic()
-        lap = step - self._last_step, now - self._last_lap
-        self._last_step, self._last_lap = step, now
-        return lap
-
-    def now(self) -> float:
-        """Return the seconds of training so far, including earlier runs."""
-        return time.monotonic() - self._start
-
-    def on_train_begin(  # noqa: D102
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        if not state.global_step:  # a new run
-            self.elapsed = 0.0
-        self._start = time.monotonic() - self.elapsed
-        self.lap(state.global_step)
-
-    def on_step_begin(  # noqa: D102
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        elapsed = [self.now()]
-        if args.world_size > 1:
-            torch.distributed.broadcast_object_list(elapsed)
-        self.elapsed = elapsed[0]
-
-    def on_step_end(  # noqa: D102
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        if self.fraction() >= 1 or state.global_step >= state.max_steps:
-            control.should_training_stop = True
-            control.should_evaluate = args.eval_strategy != IntervalStrategy.NO
-            control.should_save = args.save_strategy != SaveStrategy.NO

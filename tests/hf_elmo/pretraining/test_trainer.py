@@ -28,7 +28,7 @@ from hf_elmo.language_model.perplexity import Perplexity, evaluate_stream
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
-from hf_elmo.pretraining import trainer as trainer_module
+from hf_elmo.pretraining import learning_rate
 from hf_elmo.pretraining.models import create_model
 from hf_elmo.pretraining.trainer import ElmoTrainer
 from hf_elmo.text.text_reader import read_files
@@ -288,7 +288,7 @@ def test_the_time_of_training_is_resumed(
     tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = count(step=0.01)
-    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(learning_rate, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     options = {"max_steps": 1_000_000, "max_hours": 1 / 3600, "save_strategy": "steps"}
     first = make_trainer(tmp_path, tiny_config, save_steps=1000, **options)
     first.train()
@@ -435,7 +435,7 @@ def test_training_ends_in_time_with_a_learning_rate_near_zero(
     tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = count(step=0.01)  # seconds, by a clock that goes on whenever it is looked at
-    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(learning_rate, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     trainer = make_trainer(tmp_path, tiny_config, max_steps=1_000_000, max_hours=1 / 3600)
     trainer.train()
 

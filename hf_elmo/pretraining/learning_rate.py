@@ -1,0 +1,102 @@
+"""The learning rate of pretraining: it falls with the steps, or with the time of --max-hours."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import (
+    SchedulerType,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+# Factor of the learning rate for a completed share of the training. After the warm-up they equal
+# those of transformers, except for `max_hours`.
+RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
+    SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
+    SchedulerType.LINEAR: lambda done: 1 - done,
+}
+
+
+class TrainingClock(TrainerCallback):
+    """Measure the time of a training run including resumes, enforce the limit, and log passes.
+
+    Attributes:
+        elapsed: Seconds of training until the start of this step, equal in all processes.
+    """
+
+    def __init__(self, max_hours: float | None = None) -> None:
+        self.elapsed = 0.0
+        self._max_hours = max_hours
+        self._start = self._last_lap = time.monotonic()
+        self._last_step = 0
+
+    def fraction(self) -> float:
+        """Return the used share of the time limit; 0 without a limit."""
+        return self.elapsed / (3600 * self._max_hours) if self._max_hours else 0.0
+
+    def lap(self, step: int) -> tuple[int, float]:
+        """Return the steps and the seconds since the last lap."""
+        now = time.monotonic()
+        lap = step - self._last_step, now - self._last_lap
+        self._last_step, self._last_lap = step, now
+        return lap
+
+    def now(self) -> float:
+        """Return the seconds of training so far, including earlier runs."""
+        return time.monotonic() - self._start
+
+    def on_train_begin(  # noqa: D102
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        if not state.global_step:  # a new run
+            self.elapsed = 0.0
+        self._start = time.monotonic() - self.elapsed
+        self.lap(state.global_step)
+
+    def on_step_begin(  # noqa: D102
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        elapsed = [self.now()]
+        if args.world_size > 1:
+            torch.distributed.broadcast_object_list(elapsed)
+        self.elapsed = elapsed[0]
+
+    def on_step_end(  # noqa: D102
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        if self.fraction() >= 1 or state.global_step >= state.max_steps:
+            control.should_training_stop = True
+            control.should_evaluate = args.eval_strategy != IntervalStrategy.NO
+            control.should_save = args.save_strategy != SaveStrategy.NO
+
+
+def make_schedule(
+    optimizer: Any,
+    shape: Callable[[float], float],
+    num_warmup_steps: int,
+    num_steps: int,
+    clock: TrainingClock,
+) -> LambdaLR:
+    """Make the schedule of an optimiser.
+
+    Args:
+        optimizer: Its rate is multiplied.
+        shape: Factor for a completed share of the training, one of `RATE_FACTORS`.
+        num_warmup_steps: Steps in which another factor rises to 1.
+        num_steps: Steps of the training.
+        clock: Knows the used share of the time limit. The larger share counts.
+    """
+
+    def factor(step: int) -> float:
+        rise = (step + 1) / max(1, num_warmup_steps)
+        done = max(step / num_steps, clock.fraction())
+        return min(1.0, rise) * shape(min(1.0, done))
+
+    return LambdaLR(optimizer, factor)

@@ -1,0 +1,47 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import SchedulerType
+
+from hf_elmo.pretraining import learning_rate
+from hf_elmo.pretraining.learning_rate import RATE_FACTORS, TrainingClock, make_schedule
+
+
+def find_rates(
+    clock: TrainingClock, shape: str, num_warmup_steps: int, num_steps: int
+) -> list[float]:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    factors = RATE_FACTORS[SchedulerType(shape)]
+    schedule = make_schedule(optimizer, factors, num_warmup_steps, num_steps, clock)
+    rates = []
+    for _ in range(num_steps + 1):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("shape", "rates"),
+    [("linear", [1.0, 0.75, 0.5, 0.25, 0.0]), ("cosine", [1.0, 0.85355, 0.5, 0.14645, 0.0])],
+)
+def test_the_rate_falls_with_the_steps(shape: str, rates: list[float]) -> None:
+    assert find_rates(TrainingClock(), shape, 0, 4) == pytest.approx(rates, abs=1e-5)
+
+
+def test_the_rate_rises_in_the_warm_up() -> None:
+    assert find_rates(TrainingClock(), "linear", 4, 8)[:4] == [0.25, 0.4375, 0.5625, 0.625]
+
+
+def test_the_time_counts_where_more_of_it_is_used_up_than_of_the_steps() -> None:
+    clock = TrainingClock(max_hours=1)
+    clock.elapsed = 1800.0
+    assert find_rates(clock, "linear", 0, 4) == [0.5, 0.5, 0.5, 0.25, 0.0]
+
+
+def test_a_lap_is_the_steps_and_seconds_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 3.0, 7.0])
+    monkeypatch.setattr(learning_rate, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    clock = TrainingClock()
+    assert [clock.lap(10), clock.lap(30)] == [(10, 3.0), (20, 4.0)]
