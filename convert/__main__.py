@@ -89,7 +89,8 @@ def main(
     token_embeddings: Annotated[
         str | None,
         typer.Option(
-            help="Word vectors instead of the characters: HDF5 of bilm-tf's dump_token_embeddings."
+            help="HDF5 of bilm-tf's dump_token_embeddings. Its word vectors replace the character "
+            "encoder."
         ),
     ] = None,
     dtype: Annotated[
@@ -101,9 +102,9 @@ def main(
     verify: Annotated[
         Path | None,
         typer.Option(
-            help="File of vectors to compare with, HDF5 or npz, as bilm-tf's dump_bilm_embeddings "
-            "or AllenNLP's elmo command writes it: an array (layers + 1, words, width) for each "
-            "sentence number."
+            help="Vectors to compare with: HDF5 or npz, as bilm-tf's dump_bilm_embeddings or "
+            "AllenNLP's elmo command writes them. For each sentence number, an array (layers + 1, "
+            "words, width)."
         ),
     ] = None,
     sentences: Annotated[

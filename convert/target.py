@@ -47,7 +47,8 @@ def check_space(target: Path, num_bytes: int) -> None:
 def make_work_folder(target: Path) -> Iterator[Path]:
     """Make the folder for temporary files next to a target.
 
-    Remove the files of a killed run. If it had moved the old target there, move that back first.
+    If a killed run left the old target in this folder, and the target is missing, the old one is
+    moved back. Then all other leftovers are deleted.
 
     Raises:
         BlockingIOError: If another process is converting to this target.

@@ -42,10 +42,10 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
 
 
 def activate_fast(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
-    """Do what `activate` does with `tanh(x) = 2 * sigmoid(2 * x) - 1`, the fastest on a CPU.
+    """Do the same as `activate`, with tanh as `2 * sigmoid(2 * x) - 1`, the fastest on a CPU.
 
-    The subtraction errs by 1e-7, which would double the error of states in float32. For reduced
-    products and training, that is small.
+    The subtraction errs by 1e-7, which would double the error of states in float32. That is small
+    compared with the errors of products in reduced precision, and with those of training.
     """
     i, f, o, j = gates.chunk(4, dim=1)
     j.mul_(2)

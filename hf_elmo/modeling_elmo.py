@@ -167,10 +167,11 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         self.post_init()
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; while none of its weights is trained, a biLM stays in evaluation mode.
+        """Set the mode, and clear the caches.
 
-        Dropout in what does not learn would be noise. It clears the caches: fused optimisers do
-        not count their writes to weights.
+        A biLM whose weights are all frozen stays in evaluation mode: dropout would only add noise.
+        The caches are cleared because fused optimisers change weights without raising the weights'
+        version counter.
         """
         self.clear_caches()
         return super().train(mode and any(weight.requires_grad for weight in self.parameters()))

@@ -24,7 +24,8 @@ class ElmoState(NamedTuple):
 class StatefulOutput(ModelOutput):
     """An output whose `state` is an attribute, but not a key or a part of the tuple.
 
-    Pipelines and Trainer index the value of every key by sentence; a state has other axes.
+    Pipelines and Trainer take row i of the value of every key as that of sentence i. The first axis
+    of a state is the layer, so it must not be a key.
     """
 
     state: ElmoState | None

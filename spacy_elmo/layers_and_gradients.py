@@ -34,7 +34,7 @@ class TrainingBatch:
     Attributes:
         docs: Docs of the batch.
         layers: Layers of each doc.
-        backprop: Takes the gradient of each doc's layers, once.
+        backprop: Takes a list with the gradient of each doc's layers. It is called once.
         gradients: Sum of the gradients that listeners have sent; None = no gradients yet.
     """
 

@@ -104,12 +104,14 @@ def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> Th
 def replace_listener_config(
     bilm_config: dict[str, Any], tok2vec_config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Make the configuration of a replaced listener; spaCy calls this for each path.
+    """Make the configuration that replaces a listener.
+
+    `nlp.replace_listeners` calls this for each path that it is given.
 
     Args:
         bilm_config: Section of the biLM.
         tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`
-            with listeners; this replaces the first remaining one.
+            with listeners: its first remaining listener is replaced.
     """
     sections = {key: tok2vec_config.get(key) for key in ("elmo", "elmo_output")}
     place = next((key for key, x in sections.items() if x and x["@architectures"] == LISTENER), "")

@@ -27,11 +27,11 @@ class MixSettings(NamedTuple):
 
     @classmethod
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """Check the setting `mix`.
+        """Make the settings from the configuration's `mix`, and check them.
 
         Raises:
-            ValueError: If a key is unknown, a value has the wrong type, or the number of layers or
-                weights is wrong.
+            ValueError: If a key is unknown, a value has the wrong type, `layers` is empty, or
+                `weights` is not as long as `layers`.
         """
         unknown = sorted(settings.keys() - set(cls._fields))
         if unknown:

@@ -113,8 +113,9 @@ class ElmoShim(Shim):
     def read(self, folder: Path) -> None:
         """Read the folder of `write`.
 
-        Weights that were not stored are read from their source, or, if that folder is missing, from
-        `name`. They must be the same.
+        If the weights were not stored, they are read from their recorded source. If that is a
+        folder that is missing, they are read from `self.name`. Weights of a folder must be those
+        that the pipeline was saved with.
 
         Raises:
             OSError: If the folder holds no model.

@@ -34,9 +34,10 @@ class Annotator(NamedTuple, Generic[Example, Found]):
     """Functions of a task that read docs and write results.
 
     Attributes:
-        read: Makes examples from a doc, its sentences and the parts of speech that predicates have.
+        read: Makes examples from a doc, its sentences, and the parts of speech of predicates, which
+            only semantic roles need.
         write: Writes the predictions for a doc's examples to the doc.
-        finds: Name of the model's prediction method.
+        finds: Name of the model's method that predicts.
     """
 
     read: Callable[[Doc, list[Segment], Sequence[str]], list[Placed[Example]]]

@@ -38,13 +38,13 @@ TABLE = Arrangement(  # adds row 0, the padding
 
 
 class Rule(NamedTuple):
-    """Location of tensors of the common layout in a program's variables.
+    """Place of tensors of the common layout in the files of another ELMo program.
 
     Attributes:
         name: Regular expression for names in `ElmoModel`'s state dict.
         variable: Name of the variable; {} is replaced by the groups of `name`.
-        arrangement: Conversion to the common layout.
-        half: Half of the variable's rows that contains the tensor, 0 or 1; None = all rows.
+        arrangement: Conversion between the variable and the common layout.
+        half: The tensor is this half of the variable's rows, 0 or 1; None = all rows.
     """
 
     name: str

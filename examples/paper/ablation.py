@@ -71,7 +71,7 @@ def write_ablation(rows: Iterable[Row], results: Path) -> str:
 
 
 ABLATION_HEADER = (
-    *("task", "input", "seeds", "dev", "test", "test: 95 % of the difference to *"),
+    *("task", "input", "seeds", "dev", "test", "test: 95 % interval of the difference to *"),
     "paper: dev",
 )
 

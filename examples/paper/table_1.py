@@ -29,7 +29,7 @@ from runs import (
 from hf_elmo.tasks import TASKS
 
 HEADER = (
-    *("task", "metric", "seeds", "static", "ELMo", "95 % of the difference", "p"),
+    *("task", "metric", "seeds", "static", "ELMo", "95 % interval of the difference", "p"),
     *("relative error", "paper: static", "paper: ELMo", "paper: relative error"),
     *("epochs: static", "epochs: ELMo", "CPU minutes: static", "CPU minutes: ELMo"),
 )

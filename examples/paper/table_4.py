@@ -177,7 +177,7 @@ def write(results: Path) -> str:
             baseline = counts["most frequent"]
             interval = "" if x is baseline else show_interval(score_accuracy, baseline, x)
             measures.append([title, way, f"{score_accuracy(x[0]):.1f}", interval])
-    header = ("the nearest other use has the", "by", "share", "95 % of the difference")
+    header = ("the nearest other use has the", "by", "share", "95 % interval of the difference")
     return "\n\n".join(
         [write_table(("vectors", "word", "neighbours"), rows), write_table(header, measures)]
     )

@@ -189,7 +189,7 @@ def write(results: Path) -> str:
     if table is None:
         return "Not run yet."
     names = [f"{name} ({number:,})" for name, number in table["uses"].items()]
-    header = ["senses by", *names, "95 % of the difference to the first sense", "paper"]
+    header = ["senses by", *names, "95 % interval of the difference to the first sense", "paper"]
     rows = []
     for way, shares in table["accuracy"].items():
         low, high, _ = table["difference"][way]

@@ -31,8 +31,8 @@ STRENGTHS = (0.01, 0.1, 1.0)  # inverse strengths of the regularisation
 PARTS = ("train", "dev", "test")
 PAPER = {"layer 1": "97.3", "layer 2": "96.8"}
 HEADER = (
-    *("vectors", "dev", "test", "95 % of the difference to layer 0"),
-    *("95 % of the difference to layer 1", "paper: Penn Treebank, test"),
+    *("vectors", "dev", "test", "95 % interval of the difference to layer 0"),
+    *("95 % interval of the difference to layer 1", "paper: Penn Treebank, test"),
 )
 
 

@@ -71,7 +71,8 @@ def embed(
     layers: Annotated[
         str,
         typer.Option(
-            help="Layers to write: all, top, mean, mix (configured mix), or the number of a layer."
+            help="Layers to write: all, top, mean, mix (with the weights of the model's "
+            "configuration), or the number of a layer."
         ),
     ] = "all",
     pooling: Annotated[
@@ -103,7 +104,7 @@ def embed(
         str, typer.Option(help="Share of the corpus for this run: 2/3 is the second of three.")
     ] = "1/1",
     engine: Annotated[
-        EngineName, typer.Option(help="Backend of the workers: local processes, or Ray.")
+        EngineName, typer.Option(help="Run the workers as local processes, or by Ray.")
     ] = "local",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     cpus_per_worker: Annotated[
@@ -125,9 +126,9 @@ def embed(
     zcat book.txt.gz | python -m hf_elmo embed - book.h5 --input-format raw --pooling mean
     python -m hf_elmo embed 'corpus/*.parquet' vectors.parquet --id-column id --workers 8
 
-    The key of a sentence is its number, from 0, including empty lines. The shape of its value is
-    (layers, words, width) for all layers, (words, width) for one layer or a mix, and without words
-    if pooled.
+    The key of a sentence is its number, from 0; empty lines are counted. The shape of its value is
+    (layers, words, width) for all layers, (words, width) for one layer or a mix. With --pooling
+    there is no axis of words.
 
     \b
     .h5            one HDF5 file in the layout of AllenNLP's `elmo` command

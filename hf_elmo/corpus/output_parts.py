@@ -158,7 +158,7 @@ def _quote(row: Row | None) -> str:
 def _write_part(
     part: Path, block: list[Row], pieces: Iterable[Piece], config: ElmoConfig, settings: Settings
 ) -> None:
-    """Write a safetensors file with one tensor per sentence, named by its number.
+    """Write a safetensors file with one tensor per sentence, whose name is the sentence's number.
 
     All shapes are known in advance, so the file is written piece by piece.
     """

@@ -42,11 +42,11 @@ def write_demo(
     pipelines: Sequence[str] = (),
     runtime: Path | None = None,
 ) -> None:
-    """Write the folder completely or not at all.
+    """Write the folder of the demo page completely or not at all.
 
     Args:
         folder: A folder that does not exist or is empty.
-        name: Folder or name of a biLM that reads bytes.
+        name: Folder or name of a biLM that reads words as UTF-8 bytes only.
         int8: Whether to store the weights of the LSTMs in 8 bits.
         pipelines: spaCy pipelines; the page shows entities that they find.
         runtime: Folder of the npm package onnxruntime-web; None = install it by npm.

@@ -36,8 +36,9 @@ def demo(
     python -m hf_elmo demo my-demo
     python -m http.server --bind 127.0.0.1 --directory my-demo
 
-    The page shows a word's neighbours in its sentence by layer, mixes, senses and guesses. It sends
-    nothing anywhere. Needs npm, or --onnxruntime-web.
+    For a word in a sentence, the page shows the nearest words by each layer and by a mix of layers,
+    a map of senses, and the words that the model expects in its place. It sends nothing anywhere.
+    Needs npm, or --onnxruntime-web.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     from .build import write_demo
 

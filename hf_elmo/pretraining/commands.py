@@ -66,7 +66,7 @@ def pretrain(
     pipeline: PipelineOption = "en",
     dataset: Annotated[
         str | None,
-        typer.Option(help="Instead of --train: dataset on the Hub, or its folder; streamed."),
+        typer.Option(help="Dataset on the Hub, or a folder of one, instead of --train; streamed."),
     ] = None,
     dataset_config: Annotated[str | None, typer.Option(help="Dataset configuration.")] = None,
     split: Annotated[str, typer.Option(help="Dataset split.")] = "train",
@@ -149,7 +149,8 @@ def pretrain(
         ),
     ] = 0.0,
     max_grad_norm: Annotated[
-        float, typer.Option(help="Limit of the gradient norm of the loss times the window.")
+        float,
+        typer.Option(help="Limit of the gradient norm; as in bilm-tf, of the loss times --window."),
     ] = 10.0,
     bfloat16: Annotated[
         bool, typer.Option("--bfloat16", help="Compute matrix products in bfloat16.")
@@ -160,17 +161,22 @@ def pretrain(
             "--gradient-checkpointing", help="Recompute activations: less memory, more time."
         ),
     ] = False,
-    evaluate_every: Annotated[int, typer.Option(help="Steps between evaluations.", min=1)] = 1000,
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(help="With --valid: steps between evaluations; default: 1000.", min=1),
+    ] = None,
     patience: Annotated[
         int | None,
         typer.Option(help="Stop after this number of evaluations without improvement.", min=1),
     ] = None,
     save_every: Annotated[
-        int,
+        int | None,
         typer.Option(
-            help="Steps between checkpoints; with --valid, also between evaluations.", min=1
+            help="Without --valid: steps between checkpoints; default: 1000. With --valid, each "
+            "evaluation writes one.",
+            min=1,
         ),
-    ] = 1000,
+    ] = None,
     keep: Annotated[
         int, typer.Option(help="Number of checkpoints to keep, including the best.", min=1)
     ] = 2,
@@ -249,6 +255,13 @@ def _check_options(options: dict[str, Any]) -> None:
     output = Path(options["output"])  # a string in typer 0.20
     if options["patience"] is not None and not options["valid"]:
         raise ValueError("Expected --valid together with --patience.")
+    if options["evaluate_every"] is not None and not options["valid"]:
+        raise ValueError("Expected --valid together with --evaluate-every.")
+    if options["save_every"] is not None and options["valid"]:
+        raise ValueError(
+            "Expected --evaluate-every in place of --save-every together with --valid: each "
+            "evaluation writes a checkpoint."
+        )
     if options["config"] is not None and options["from_model"] is not None:
         raise ValueError("Expected either --config or --from, got both.")
     if options["units"] != "characters" and options["from_model"] is not None:

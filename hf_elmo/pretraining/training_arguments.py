@@ -7,6 +7,7 @@ Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "linear", "constant"]
 
 ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
+STEPS_BETWEEN = 1000  # evaluations or checkpoints
 
 FIXED_ARGUMENTS: dict[str, Any] = {
     "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
@@ -37,11 +38,12 @@ def describe_optimizer(
 
 
 def describe_checkpoints(
-    is_evaluated: bool, evaluate_every: int, save_every: int, keep: int
+    is_evaluated: bool, evaluate_every: int | None, save_every: int | None, keep: int
 ) -> dict[str, Any]:
     """Return the settings of checkpoints and evaluations for `TrainingArguments`."""
     if not is_evaluated:
-        return {"save_steps": save_every, "save_total_limit": keep}
+        return {"save_steps": save_every or STEPS_BETWEEN, "save_total_limit": keep}
+    evaluate_every = evaluate_every or STEPS_BETWEEN
     return {
         "eval_strategy": "steps",
         "eval_steps": evaluate_every,

@@ -62,7 +62,10 @@ def train(
     ),
     preset: Annotated[
         Literal["cpu", "paper"],
-        typer.Option(help="paper: published sizes; cpu: about half of them."),
+        typer.Option(
+            help="Sizes of the model, and the options that are not given. paper: published; cpu: "
+            "about half the sizes."
+        ),
     ] = "cpu",
     elmo: Annotated[
         Place | None,
@@ -72,14 +75,20 @@ def train(
         ),
     ] = None,
     mix_layers: Annotated[
-        Literal["all", "top", "words"] | None, typer.Option(help="Layers of the biLM to mix.")
+        Literal["all", "top", "words"] | None,
+        typer.Option(
+            help="Layers of the biLM to mix: all, the top layer, or the word vectors (layer 0)."
+        ),
     ] = None,
     fixed_mix: Annotated[
         bool | None, typer.Option("--fixed-mix", help="Keep the initial mix of the layers.")
     ] = None,
     layer_norm: Annotated[
         Literal["none", "sentence", "batch"] | None,
-        typer.Option(help="Layer normalization before each mix."),
+        typer.Option(
+            help="Layer normalization before each mix, with the mean and variance of each sentence "
+            "or of the whole batch."
+        ),
     ] = None,
     mix_l2: Annotated[
         float | None,
@@ -92,7 +101,7 @@ def train(
     vectors: Annotated[
         Path | None,
         typer.Option(
-            help="Static word vectors to add to ELMo: text or .bin of word2vec, or GloVe."
+            help="Static word vectors, beside ELMo: a file of word2vec (text or .bin) or GloVe."
         ),
     ] = None,
     max_vectors: Annotated[
@@ -259,7 +268,9 @@ def predict(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
     batch_size: BatchSizeOption = 32,
     device: DeviceOption = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file OUTPUT.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace OUTPUT if it exists.")
+    ] = False,
 ) -> None:
     """Write the predictions of a trained model, one line of JSON per example.
 

@@ -67,7 +67,7 @@ class CharacterEncoder(nn.Module):
         )
 
     def forward(self, input_ids: Tensor, mask: Tensor) -> Tensor:
-        """Encode each word, equal ones once.
+        """Encode the words; each distinct word is computed once.
 
         Args:
             input_ids: Character ids, shape `(batch, tokens, characters)`.

@@ -65,7 +65,7 @@ def make_command(
         arguments = [
             *("pretrain", "--train", str(text), "--config", str(settings), "--vocab-size", "20"),
             *("--negatives", "4", "--window", "5", "--batch-size", "4", "--max-steps", "6"),
-            *("--save-every", "1", "--log-every", "1", "--valid", str(text), "--cpu"),
+            *("--log-every", "1", "--valid", str(text), "--cpu"),
             *("--evaluate-every", "1", "--optimizer", "adagrad"),
         ]
     return lambda output: lambda: app([*arguments, "--output", str(output), "--resume"])

@@ -14,19 +14,20 @@ from torch.amp import custom_bwd, custom_fwd
 def run_gru(
     x: Tensor, w_input: Tensor, w_state: Tensor, b_input: Tensor, b_state: Tensor
 ) -> Tensor:
-    """Run one layer of a GRU from zeros, all directions in one loop; equal to `torch.gru`.
+    """Run one layer of a GRU from a state of zeros, all directions in one loop, like `torch.gru`.
 
-    `r_t = sigmoid(W_r x_t + U_r h_t-1 + b_r)`, `z_t = sigmoid(W_z x_t + U_z h_t-1 + b_z)`,
+    `r_t = sigmoid(W_r x_t + a_r + U_r h_t-1 + b_r)`,
+    `z_t = sigmoid(W_z x_t + a_z + U_z h_t-1 + b_z)`,
     `n_t = tanh(W_n x_t + a_n + r_t * (U_n h_t-1 + b_n))`, `h_t = (1 - z_t) * n_t + z_t * h_t-1`
-    (Cho et al. 2014, with torch's place of `r_t`).
+    (Cho et al. 2014; `r_t` multiplies what it multiplies in torch).
 
     Args:
         x: In the order in which each direction reads it, `(directions, batch, tokens, input_size)`.
-        w_input: `W` of `[r z n]` as `torch.nn.GRU` has it,
+        w_input: `W`: the rows of r, z and n in this order, as in `torch.nn.GRU`;
             `(directions, 3 * hidden_size, input_size)`.
         w_state: `U`, `(directions, 3 * hidden_size, hidden_size)`.
-        b_input: `(directions, 3 * hidden_size)`.
-        b_state: `(directions, 3 * hidden_size)`.
+        b_input: `a`, `(directions, 3 * hidden_size)`.
+        b_state: `b`, `(directions, 3 * hidden_size)`.
 
     Returns:
         Shape `(directions, batch, tokens, hidden_size)`.

@@ -335,9 +335,12 @@ def test_small_numbers_are_flushed_only_while_training(was_on: bool) -> None:
 
 def test_mistakes_are_told_without_a_traceback(folder: Path, trained: Path) -> None:
     assert "either --train or --dataset" in fail("pretrain", "--output", folder / "x")
-    assert "Expected --valid together with" in fail(
-        *pretrain_arguments(folder, "x"), "--patience", 1
-    )
+    for option in ("--patience", "--evaluate-every"):
+        message = " ".join(fail(*pretrain_arguments(folder, "x"), option, 1).split())
+        assert f"Expected --valid together with {option}" in message
+    both = ["--valid", folder / "text.txt", "--save-every", 1]
+    message = " ".join(fail(*pretrain_arguments(folder, "x"), *both).split())
+    assert "Expected --evaluate-every in place of --save-every" in message
     assert "holds checkpoints of a training. Go on with --resume" in fail(
         *pretrain_arguments(folder, "model")
     )
