@@ -14,6 +14,9 @@ from .architecture import Array, DocLayers, ThincModel, get_shim
 from .segments import Segment
 
 LayerNorm: TypeAlias = Literal["none", "sentence"]
+# Adam changes a value by about its learning rate in each step, however steep the gradient is. At
+# spaCy's 0.001, a mix would hardly leave its initial value, so it learns this many times faster.
+LEARN_RATE_SCALE = 10.0
 
 
 class LearnedMix(NamedTuple):

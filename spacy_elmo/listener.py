@@ -11,14 +11,11 @@ from thinc.api import Model
 
 from .architecture import ThincModel
 from .layers_and_gradients import SourceLink
-from .learned_mix import LayerNorm, forward, init
+from .learned_mix import LEARN_RATE_SCALE, LayerNorm, forward, init
 
 LISTENER, MIX = "spacy_elmo.ElmoListener.v1", "spacy_elmo.ElmoMix.v1"
 LISTENER_NAME, MIX_NAME = "elmo-listener", "elmo-mix"
 ANY_UPSTREAM = "*"
-# Adam changes a value by about its learning rate in each step, however steep the gradient is. At
-# spaCy's 0.001, a mix would hardly leave its initial value, so it learns this many times faster.
-LEARN_RATE_SCALE = 10.0
 # Sections of replaced listeners and their replacements: from `replace_listener_config` to
 # `replace_listener`, which spaCy calls after it has written the replacement to the section.
 _REPLACED: list[tuple[dict[str, Any], str, dict[str, Any]]] = []

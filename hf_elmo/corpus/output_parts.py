@@ -20,15 +20,17 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import replace
 from hf_elmo.files.safetensors_header import make_header
+from hf_elmo.inference.batches import group_sentences
 from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .rows import PART_BATCHES, Row, Rows, Settings, cut_blocks
+from .rows import Row, Rows, Settings
 
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
+PART_BATCHES = 4  # batches per part: the maximum loss at an interruption
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
 IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
 QUOTED_CHARACTERS = 60  # length of a quoted sentence in an error
@@ -80,6 +82,13 @@ def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
 
 # Computes the vectors of blocks of rows; yields the pieces of each block, in order.
 Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
+
+
+def cut_blocks(rows: Rows) -> Iterator[list[Row]]:
+    """Split the rows of this shard into blocks, one for each part of the output."""
+    num_words = PART_BATCHES * rows.settings.max_batch_tokens
+    blocks = group_sentences(rows, num_words, lambda row: len(row.words))
+    return blocks if rows.shares_files else rows.shard.take(blocks)
 
 
 def embed_blocks(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
-from hf_elmo.inference.batches import MAX_BATCH_TOKENS, group_sentences
+from hf_elmo.inference.batches import MAX_BATCH_TOKENS
 from hf_elmo.inference.embedding import Layers, Pooling
 from hf_elmo.text.text_reader import (
     InputFormat,
@@ -25,7 +25,6 @@ OutputDtype: TypeAlias = Literal["float32", "float16"]
 
 VECTORS_COLUMN = "vectors"  # column of a parquet output
 PARQUET_SUFFIX = ".parquet"
-PART_BATCHES = 4  # batches per part: the maximum loss at an interruption
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,3 @@ class Rows:
         self, stream: BinaryIO, file: str
     ) -> Iterator[tuple[list[str], int | str | None]]:
         return read_parquet(stream, file, self.settings.text_column, self.settings.id_column)
-
-
-def cut_blocks(rows: Rows) -> Iterator[list[Row]]:
-    """Split the rows of this shard into blocks, one for each part of the output."""
-    num_words = PART_BATCHES * rows.settings.max_batch_tokens
-    blocks = group_sentences(rows, num_words, lambda row: len(row.words))
-    return blocks if rows.shares_files else rows.shard.take(blocks)

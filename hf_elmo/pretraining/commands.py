@@ -34,15 +34,10 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_checkpoints
 
 from .held_options import HELD_OPTIONS
+from .learning_rate import Optimizer, Schedule, describe_optimizer
 from .models import PRESETS, create_model, load_model_to_continue
 from .trainer import ElmoTrainer
-from .training_arguments import (
-    FIXED_ARGUMENTS,
-    Optimizer,
-    Schedule,
-    describe_checkpoints,
-    describe_optimizer,
-)
+from .training_arguments import FIXED_ARGUMENTS, describe_checkpoints
 
 DEFAULT_VOCABULARY_SIZE = 50_000
 SMALLEST_NORMAL = 2.0**-1022  # of float64

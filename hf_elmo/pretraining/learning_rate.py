@@ -1,9 +1,9 @@
-"""The learning rate of pretraining: it falls with the steps, or with the time of --max-hours."""
+"""The learning rate of pretraining: its default, and its fall with steps or with --max-hours."""
 
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -16,12 +16,36 @@ from transformers import (
 )
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+Optimizer = Literal["adamw", "adagrad"]
+Schedule = Literal["cosine", "linear", "constant"]
+
+ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
 # Factor of the learning rate for a completed share of the training. After the warm-up they equal
 # those of transformers, except for `max_hours`.
 RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
     SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
     SchedulerType.LINEAR: lambda done: 1 - done,
 }
+
+
+def describe_optimizer(
+    optimizer: Optimizer,
+    learning_rate: float | None,
+    schedule: Schedule | None,
+    warmup_steps: int | None,
+    weight_decay: float,
+) -> dict[str, Any]:
+    """Return the optimiser and its learning rate for `TrainingArguments`."""
+    is_adamw = optimizer == "adamw"
+    schedule = schedule or ("cosine" if is_adamw else "constant")
+    return {
+        "optim": "adamw_torch_fused" if is_adamw else "adagrad",
+        "adam_beta2": ADAM_BETA2,
+        "learning_rate": (1e-3 if is_adamw else 0.2) if learning_rate is None else learning_rate,
+        "lr_scheduler_type": "constant_with_warmup" if schedule == "constant" else schedule,
+        "warmup_steps": (1000 if is_adamw else 0) if warmup_steps is None else warmup_steps,
+        "weight_decay": weight_decay,
+    }
 
 
 class TrainingClock(TrainerCallback):

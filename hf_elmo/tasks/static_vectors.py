@@ -1,6 +1,6 @@
 """Static word vectors, in addition to ELMo: read, scaled, and the list of their words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -21,6 +21,11 @@ class StaticVectors(NamedTuple):
 
     words: list[str]
     table: Tensor
+
+
+def find_row(rows: Mapping[str, int], word: str) -> int:
+    """Find the row of a word, or else of its lower-case form; 0 = neither has a vector."""
+    return rows.get(word) or rows.get(word.lower(), 0)
 
 
 def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:

@@ -16,7 +16,7 @@ from hf_elmo.onnx.support import find_problem
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .modeling import ElmoTaskModel
-from .static_vectors import write_static_words
+from .static_vectors import find_row, write_static_words
 
 SENTENCES_PER_FILL = 1000  # their layers are in memory in addition to the cache
 
@@ -69,7 +69,9 @@ class WordInputs:
         mask = torch.arange(max(lengths, default=0)) < torch.tensor(lengths)[:, None]
         inputs = {"attention_mask": mask.long()}
         if config.static_size:
-            rows = [torch.tensor([self._find_row(w) for w in words]).long() for words in sentences]
+            rows = [
+                torch.tensor([find_row(self._rows, w) for w in words]).long() for words in sentences
+            ]
             inputs["static_ids"] = pad_sequence(rows, batch_first=True)
         found: list[Tensor] = []
         if self._fetch is not None:
@@ -126,9 +128,6 @@ class WordInputs:
             return_tensors="pt",
         )
         return {name: encoded[name] for name in ("input_ids", "word_input_ids") if name in encoded}
-
-    def _find_row(self, word: str) -> int:
-        return self._rows.get(word) or self._rows.get(word.lower(), 0)
 
     def _compute(self, sentences: Iterable[Sequence[str]]) -> Iterator[Tensor]:
         with torch.no_grad():

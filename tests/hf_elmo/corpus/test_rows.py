@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from hf_elmo.corpus.rows import Row, Rows, Settings, cut_blocks
+from hf_elmo.corpus.output_parts import cut_blocks
+from hf_elmo.corpus.rows import Row, Rows, Settings
 
 
 def write_parquet(path: Path, **columns: list[Any]) -> None:

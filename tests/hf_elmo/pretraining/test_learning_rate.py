@@ -1,11 +1,18 @@
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from transformers import SchedulerType
 
 from hf_elmo.pretraining import learning_rate
-from hf_elmo.pretraining.learning_rate import RATE_FACTORS, TrainingClock, make_schedule
+from hf_elmo.pretraining.learning_rate import (
+    RATE_FACTORS,
+    Optimizer,
+    TrainingClock,
+    describe_optimizer,
+    make_schedule,
+)
 
 
 def find_rates(
@@ -45,3 +52,30 @@ def test_a_lap_is_the_steps_and_seconds_since_the_last(monkeypatch: pytest.Monke
     monkeypatch.setattr(learning_rate, "time", SimpleNamespace(monotonic=lambda: next(now)))
     clock = TrainingClock()
     assert [clock.lap(10), clock.lap(30)] == [(10, 3.0), (20, 4.0)]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("adamw", {"learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 1000}),
+        (
+            "adagrad",
+            {"learning_rate": 0.2, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 0},
+        ),
+    ],
+)
+def test_each_optimiser_has_its_own_defaults(
+    optimizer: Optimizer, expected: dict[str, Any]
+) -> None:
+    assert expected.items() <= describe_optimizer(optimizer, None, None, None, 0.1).items()
+
+
+def test_given_values_are_kept_zeros_too() -> None:
+    arguments = describe_optimizer("adamw", 0.0, "linear", 0, 0.0)
+    expected = {
+        "learning_rate": 0.0,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 0,
+        "weight_decay": 0.0,
+    }
+    assert expected.items() <= arguments.items()
