@@ -15,7 +15,7 @@ from convert.layout import NUMBER_SIZES
 from hf_elmo.command_errors import report_errors
 
 EXAMPLES = """
-Convert an old ELMo checkpoint to a folder for from_pretrained, or back.
+Convert an old ELMo checkpoint to a folder for from_pretrained, or such a folder to an old format.
 
 The format of SOURCE is detected; see --list-formats. TARGET is written atomically; no other file
 is changed.
@@ -65,7 +65,7 @@ def main(
         ),
     ] = None,
     target: Annotated[
-        Path | None, typer.Argument(help="Folder to write; a file for bilm-hdf5 and allennlp.")
+        Path | None, typer.Argument(help="Folder to write; a file for --to bilm-hdf5 or allennlp.")
     ] = None,
     *,
     to: Annotated[str, typer.Option(help="Format of TARGET; see --list-formats.")] = "huggingface",
@@ -84,13 +84,13 @@ def main(
     ] = None,
     softmax: Annotated[
         str | None,
-        typer.Option(help="Released softmax (HDF5): file, web address or published model."),
+        typer.Option(help="Softmax to include (HDF5): file, web address or published softmax."),
     ] = None,
     token_embeddings: Annotated[
         str | None,
         typer.Option(
-            help="HDF5 of bilm-tf's dump_token_embeddings. Its word vectors replace the character "
-            "encoder."
+            help="HDF5 file of bilm-tf's dump_token_embeddings. Its word vectors replace the "
+            "character encoder."
         ),
     ] = None,
     dtype: Annotated[
@@ -102,8 +102,8 @@ def main(
     verify: Annotated[
         Path | None,
         typer.Option(
-            help="Vectors to compare with: HDF5 or npz, as bilm-tf's dump_bilm_embeddings or "
-            "AllenNLP's elmo command writes them. For each sentence number, an array (layers + 1, "
+            help="HDF5 or npz file with vectors to compare, from bilm-tf's dump_bilm_embeddings or "
+            "AllenNLP's elmo command. It maps each sentence number to an array (layers + 1, "
             "words, width)."
         ),
     ] = None,

@@ -17,14 +17,14 @@ NO_SPACY_LANGUAGE = {"cu", "gl", "ug"}  # languages that spaCy does not know
 
 @dataclass(frozen=True)
 class Published:
-    """Entry of the catalogue: a published model, or the softmax of one.
+    """Entry of the catalogue: a published model or a separate softmax.
 
     Attributes:
-        name: SOURCE of `elmo-convert`.
+        name: Name to pass to `elmo-convert`.
         language: Language code; empty = none or unknown.
         language_name: Language name.
         format: Name of the format, or "softmax"; empty = conversion not supported.
-        files: Addresses of each file, in the order in which they are tried.
+        files: For each file, its addresses in the order in which they are tried.
         options: Addresses of a separate options file.
         vocabulary: Addresses of a separate vocabulary file.
         bytes: Size of the file, if there is only one; None = unknown.
@@ -96,7 +96,7 @@ def find_published(name: str) -> Published | None:
     """Find a published model by its name; None = not in the catalogue.
 
     Raises:
-        ConversionError: If its conversion is not supported.
+        ConversionError: If the model's conversion is not supported.
     """
     model = read_catalogue().get(name)
     if model is not None and not model.format:
@@ -105,14 +105,14 @@ def find_published(name: str) -> Published | None:
 
 
 def suggest_published(name: str) -> str:
-    """Suggest published models with similar names, or the list of all."""
+    """Suggest published models with similar names, and the option that lists all."""
     similar = get_close_matches(name, read_catalogue(), n=3)
     hint = f"Did you mean {' or '.join(similar)}? " if similar else ""
     return f"{hint}elmo-convert --list-published lists all published models."
 
 
 def make_table(language: str | None = None) -> str:
-    """Format the catalogue as a text table, for a language code or the start of its name."""
+    """Make a text table of the catalogue; `language` is a code or the start of a name."""
     models = [
         model
         for model in read_catalogue().values()

@@ -36,7 +36,7 @@ from hf_elmo import ElmoConfig
 
 @dataclass(frozen=True)
 class Conversion:
-    """Result of `convert_checkpoint`, or its plan in a dry run.
+    """Result of `convert_checkpoint`; in a dry run, a description of the planned conversion.
 
     Attributes:
         source: Name of the source.
@@ -71,8 +71,8 @@ class Companions(TypedDict, total=False):
     Attributes:
         options: Options file; None = search next to the source.
         vocabulary: File with one word per line; None = search next to the source if needed.
-        softmax: Released softmax (HDF5) or its published name; None = no softmax.
-        token_embeddings: File of `dump_token_embeddings`, read instead of the characters.
+        softmax: Softmax file (HDF5), or the name of a published softmax; None = no softmax.
+        token_embeddings: File of `dump_token_embeddings`; it replaces the character encoder.
     """
 
     options: Path | str | None
@@ -98,17 +98,17 @@ def convert_checkpoint(
 ) -> Conversion:
     """Convert a biLM from one format to another.
 
-    The target is written to a hidden folder next to it, and moved into place when it is complete.
+    The target is written in a hidden folder beside its final path, and moved there when complete.
     After a run was killed, run the same conversion again to complete it.
 
     Args:
-        source: File, folder or archive, web address, name of a published model, or Hub name.
+        source: File, folder, archive, web address, name of a published model, or Hub name.
         target: File or folder to write.
         to: Name of the target's format, one of `FORMATS`.
         dtype: Data type in the target: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
-        verify: Activations of the original program, see `verify_model`; None = do not verify.
-        sentences: Text of these activations; None = search next to them.
+        verify: File of the original program's activations, see `verify_model`; None = skip.
+        sentences: Text file with the sentences of `verify`; None = see `verify_model`.
         force: Replace an existing target.
         dry_run: Check everything except the values of the tensors, and write nothing.
         push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
@@ -119,8 +119,8 @@ def convert_checkpoint(
         A description of the conversion.
 
     Raises:
-        ConversionError: If the source is broken or not a biLM, if the target's format does not
-            support it, if the target exists, if the verification fails, or if the Hub refuses it.
+        ConversionError: If the source is broken or not a biLM, the target exists, or its format
+            does not support the biLM. Also if the verification fails or the Hub refuses the model.
         OSError: If a file cannot be read or written.
     """
     others = {name: str(path) for name, path in companions.items() if path is not None}
@@ -187,7 +187,7 @@ def _describe(
 def _make_settings(
     conversion: Conversion, fetched: Fetched, dtype: str, weights_license: str | None
 ) -> WriteSettings:
-    """Collect the source files and the licence for the model card."""
+    """Make the writer's settings, with source files and licence for the model card."""
     known = {path.resolve(): item.sha256 for path, item in fetched.downloads.items()}
     files = []
     for path in conversion.files:
@@ -256,7 +256,7 @@ def _check_shapes(checkpoint: Checkpoint, source: str) -> None:
 
 
 def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
-    """Check that all values are finite as they are read, and update the progress bar."""
+    """Wrap a checkpoint: each read checks that values are finite, and updates the progress bar."""
 
     def check(tensor: LazyTensor) -> LazyTensor:
         def read_rows(start: int, stop: int) -> FloatArray:

@@ -38,10 +38,10 @@ class Download:
     """Downloaded file.
 
     Attributes:
-        address: Where from.
-        name: Its name.
-        bytes: Its size.
-        sha256: Its checksum.
+        address: Web address of the file.
+        name: File name.
+        bytes: Size in bytes.
+        sha256: SHA-256 checksum.
     """
 
     address: str
@@ -64,7 +64,7 @@ def download(
 ) -> tuple[Path, Download]:
     """Download a file to the Hub's cache, or find it there.
 
-    An interrupted download resumes if the server confirms that the file is the same.
+    An interrupted download resumes if the server confirms that the file is unchanged.
 
     Args:
         addresses: Addresses of the file, tried in order.
@@ -73,11 +73,11 @@ def download(
         progress: Show a progress bar.
 
     Returns:
-        Its path and description.
+        The path of the file, and its description.
 
     Raises:
-        ConversionError: If all addresses fail, or the Hub's libraries are offline.
-        OSError: If it cannot be written.
+        ConversionError: If all addresses fail, or HF_HUB_OFFLINE is set and the file is not cached.
+        OSError: If the file cannot be written.
     """
     key = hashlib.sha256(addresses[0].encode()).hexdigest()[:24]
     cache = constants.HF_ASSETS_CACHE
@@ -126,7 +126,7 @@ def _download_from(
 
 
 def _fetch(address: str, partial: Path, bound: int, progress: bool) -> str:
-    """Fetch the missing part of a file, as long as each attempt makes progress; return its name."""
+    """Fetch the rest of a file; retry while attempts make progress; return the file's name."""
     with requests.Session() as session:
         retry = Retry(
             NUM_RETRIES,
@@ -163,7 +163,7 @@ def _explain(error: Exception) -> str:
 def _fetch_rest(
     session: requests.Session, address: str, partial: Path, bound: int, progress: bool
 ) -> str:
-    """Fetch a file, or its missing part if the server proves that the file is the same."""
+    """Fetch a file, or only its missing part if the server proves that the file is unchanged."""
     note = partial.with_name("version.json")  # describes the file that the partial one belongs to
     version = _read_version(note, address)
     start = partial.stat().st_size if version and partial.exists() else 0
@@ -226,7 +226,7 @@ def _append(
     bound: int,
     progress: bool,
 ) -> None:
-    """Append the bytes as they are sent: a server that compresses sends an archive."""
+    """Append the received bytes; if the server compresses them, they are saved compressed."""
     total, name = version["bytes"], version["name"]
     if total is not None and total > bound:
         raise ConversionError(f"expected at most {bound:,} bytes, the server has {total:,}.")
@@ -262,7 +262,7 @@ def _page(block: bytes) -> ConversionError:
 
 
 def _name_file(response: requests.Response, address: str) -> str:
-    """Return the file name of the server, or the last part of the address."""
+    """Return the file name that the server states, or else the last part of the address."""
     header = Message()
     header["Content-Disposition"] = response.headers.get("Content-Disposition", "")
     paths = [header.get_filename(""), urlsplit(address).path, urlsplit(response.url).path]

@@ -27,7 +27,7 @@ class Fetched:
     Attributes:
         name: Name of the checkpoint: file, folder, published model, Hub name, or address.
         sources: Paths of the files.
-        published: Entry of a published model; None = another source.
+        published: Catalogue entry of the checkpoint; None = not a published model.
         downloads: Downloaded files by path.
     """
 
@@ -48,8 +48,8 @@ def fetch_sources(names: Mapping[str, str], folder: Path, *, progress: bool) -> 
     """Download all files that the user does not give by path.
 
     Args:
-        names: Path or address of each of the `Sources`. The checkpoint can also be a Hub name;
-            checkpoint and softmax can also be published models.
+        names: Path or address by field name of `Sources`. The checkpoint can also be a Hub name;
+            checkpoint and softmax can also be names from the catalogue.
         folder: Folder in which the files of one checkpoint are collected.
         progress: Show progress bars.
 

@@ -108,7 +108,7 @@ def _expect_one(folder: Path, found: list[Path]) -> Path:
 
 
 def _link_neighbours(path: Path, folder: Path) -> None:
-    """Link the neighbours of a compressed file, such as its options, next to its content."""
+    """Link files beside a compressed file, such as options, into the folder of its content."""
     entries = list(islice(folder.iterdir(), 2))
     if [entry.name for entry in entries] == [path.stem]:
         for neighbour in islice(path.resolve().parent.iterdir(), MAX_ENTRIES):

@@ -1,4 +1,4 @@
-"""Common layout of all formats: configuration, tensors by name, vocabularies."""
+"""Common layout for the content of all formats: configuration, tensors by name, vocabularies."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -55,9 +55,9 @@ class Sources:
     Attributes:
         checkpoint: File or folder to convert.
         options: Options of a bilm-tf model; None = search next to the checkpoint.
-        vocabulary: One word per line, in the order of the word table or softmax; None = search next
-            to the checkpoint.
-        softmax: Released softmax of a bilm-tf model; None = no softmax.
+        vocabulary: File with one word per line, in the row order of the word table or softmax; None
+            = search next to the checkpoint.
+        softmax: HDF5 file with the softmax of a bilm-tf model; None = no softmax.
         token_embeddings: Word vectors of bilm-tf's `dump_token_embeddings`, which replace the
             character encoder; None = keep the encoder.
     """
@@ -74,9 +74,9 @@ class Mix:
     """Scalar mix that a task has learned: `gamma * sum_j softmax(weights)_j * layer_j`.
 
     Attributes:
-        weights: Weights of the word vectors and of each LSTM layer, before the softmax.
+        weights: Weights of layer 0 (the word vectors) and of each LSTM layer, before the softmax.
         gamma: Factor of the sum.
-        layer_norm: Whether the layers are first normalised over the batch.
+        layer_norm: Whether the layers are normalised over the batch before the sum.
     """
 
     weights: tuple[float, ...]
@@ -93,14 +93,14 @@ class Checkpoint:
         tensors: Tensors by their names in the state dict of `ElmoModel`, and `softmax.weight` and
             `softmax.bias` of `ElmoForPreTraining` if there is a softmax.
         files: Files that were read, for the model card.
-        words: Words of the word table, without row 0.
-        characters: Characters of the character table, without row 0; None = bytes.
+        words: Words of the word table, without row 0 (padding).
+        characters: Characters of the character table, without row 0 (padding); None = bytes.
         target_words: Words of the softmax.
         tokenizer: Other arguments of `ElmoTokenizer`, such as `unknown="<oov>"`.
         mixes: Learned scalar mixes by name.
         left_out: Parts of the source that the common layout omits, one line each.
         origin: Sentences on the origin of the biLM, for the model card.
-        languages: Language codes of spaCy.
+        languages: Languages of the biLM, as spaCy's codes.
     """
 
     config: ElmoConfig
@@ -117,7 +117,7 @@ class Checkpoint:
 
 
 def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
-    """Add learned mixes; if there is only one, write it into the configuration.
+    """Add learned mixes to a checkpoint; if there is only one, also set it in the configuration.
 
     Raises:
         ConversionError: If a mix does not fit the biLM.
@@ -139,7 +139,7 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
 
 
 def configured_mix(config: ElmoConfig) -> Mix:
-    """Return the mix of a configuration."""
+    """Return the scalar mix that a configuration describes."""
     return Mix(tuple(config.initial_mix_weights), config.mix_gamma, config.mix_layer_norm != "none")
 
 
@@ -185,12 +185,12 @@ class Format:
     Attributes:
         name: Value of `--to`.
         description: Text of `--list-formats`.
-        recognises: Detects the format of a path with a cheap test. It also accepts broken files, so
-            that `open` can report the problem.
+        recognises: Returns whether a path has this format, by a cheap test. Broken files also pass,
+            so that `open` can report the problem.
         open: Opens a checkpoint; its tensors can be read until the context ends. Raises
             ConversionError if a file is missing, broken, or does not belong to the others.
-        companions: Other `Sources` that `open` reads.
-        writer: Writes the format; None = it can only be read.
+        companions: Names of the other `Sources` that `open` reads.
+        writer: Functions that write the format; None = the format can only be read.
     """
 
     name: str

@@ -20,9 +20,9 @@ def check_name(name: str) -> None:
 
 
 def push_folder(folder: Path, name: str) -> str:
-    """Upload a model with the token of `hf auth login` or HF_TOKEN; return the commit's address.
+    """Upload a model, and return the address of the commit.
 
-    The repository is created if it does not exist.
+    The token comes from `hf auth login` or HF_TOKEN. A missing repository is created.
     """
     api = HfApi()
     try:

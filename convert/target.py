@@ -80,7 +80,7 @@ def move_into_place(new: Path, target: Path, *, force: bool) -> None:
 
 
 def _is_copy(path: Path, place: Path) -> bool:
-    """Return whether a killed run has moved an equal file into place."""
+    """Return whether an equal file is in place already, as after a killed run."""
     is_file = path.is_file() and place.is_file() and not place.is_symlink()
     return is_file and filecmp.cmp(path, place, shallow=False)
 

@@ -69,11 +69,11 @@ def unpack(path: Path, folder: Path) -> None:
     """Unpack an archive into an empty folder.
 
     Args:
-        path: Archive. A compressed file gets the same name without its suffix.
+        path: Archive or compressed file. The content of a compressed `x.gz` is written to `x`.
         folder: Target folder; nothing is written outside it.
 
     Raises:
-        ConversionError: If it is broken, encrypted, a zip bomb, or a tar with links, devices or
+        ConversionError: If `path` is broken, encrypted, a zip bomb, or a tar with links, devices or
             names outside the folder.
         OSError: If a file cannot be read or written.
     """
@@ -103,7 +103,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 class _Bounded:
-    """Stream with a limit on the number of bytes."""
+    """Stream that raises an error after a given number of bytes."""
 
     def __init__(self, stream: IO[bytes] | BufferedIOBase, path: Path, bound: int) -> None:
         self.stream, self.path, self.left = stream, path, bound

@@ -35,16 +35,16 @@ def verify_model(
         folder: Folder of the model.
         activations: HDF5 or npz file of bilm-tf's `dump_bilm_embeddings` or AllenNLP's `elmo`. It
             maps each sentence number, from 0, to an array `(layers + 1, tokens, hidden_size)`.
-        sentences: Text of the activations, one sentence per line, words separated by spaces. None =
-            the array `sentences` of an npz, AllenNLP's `sentence_to_index`, or the .txt file of the
-            same name.
+        sentences: Text file with one sentence per line, words separated by spaces. None = use the
+            array `sentences` or AllenNLP's `sentence_to_index` in `activations`, else the .txt file
+            of the same name.
         dtype: Data type of the model's file; it determines the tolerance.
 
     Returns:
-        The largest difference.
+        The largest absolute difference.
 
     Raises:
-        ConversionError: If a difference exceeds the tolerance, or the files do not fit.
+        ConversionError: If a difference exceeds the tolerance, or files are broken or do not match.
     """
     model = ElmoModel.from_pretrained(folder, dtype="float32").eval()
     tokenizer = ElmoTokenizer.from_pretrained(folder)
@@ -110,7 +110,7 @@ def _compare(
     stored: Activations,
     batch_size: int | None,
 ) -> tuple[float, str]:
-    """Find the largest difference and its place; carry the state if there is a batch size."""
+    """Find the largest difference and its sentence; given a `batch_size`, carry the LSTM state."""
     greatest, place, state = 0.0, "", None
     step = batch_size or 1
     for start in range(0, len(sentences), step):
@@ -144,7 +144,7 @@ def _read_array(stored: Activations, name: str) -> NDArray[Any]:
 
 
 def _take_rows(state: ElmoState | None, rows: int) -> ElmoState | None:
-    """Keep the state of the first rows, since the last batch may be smaller."""
+    """Keep the LSTM state of the first sentences, since the last batch may be smaller."""
     if state is None:
         return None
     forward, backward = state

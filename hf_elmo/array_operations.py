@@ -1,7 +1,7 @@
-"""Make, select, join, stack and sum tensors, on a CPU by NumPy.
+"""Make, select, join, stack and sum tensors; on a CPU, NumPy computes.
 
-After an operation on many numbers, PyTorch's threads wait actively for the next one, for some
-milliseconds. They take the processor from the threads of ONNX Runtime. NumPy uses one thread.
+After an operation on many numbers, PyTorch's threads wait actively for the next operation, for
+some milliseconds. They take the processor from ONNX Runtime's threads. NumPy uses one thread.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def _are_arrays(*tensors: Tensor) -> bool:
-    """Return whether NumPy can compute with tensors: it has no gradients and no bfloat16."""
+    """Return whether NumPy can compute with tensors: NumPy has no gradients and no bfloat16."""
     return all(
         x.device.type == "cpu" and x.dtype != torch.bfloat16 and not x.requires_grad
         for x in tensors

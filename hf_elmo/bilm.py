@@ -1,4 +1,4 @@
-"""Everything of the biLM that does not depend on how its weights are computed with."""
+"""The part of the biLM that is the same for PyTorch and for ONNX Runtime."""
 
 from typing import Any, Literal
 
@@ -38,7 +38,7 @@ class ElmoBilm:
 
     @property
     def base_model(self) -> Any:
-        """The biLM itself, as of a `PreTrainedModel`."""
+        """The biLM itself; a `PreTrainedModel` has this property too."""
         return self
 
     def run_lstms(
@@ -53,9 +53,9 @@ class ElmoBilm:
 
         Args:
             inputs: Inputs of the forward and of the backward direction, shape
-                `(steps, projection_size)`, packed as for `run_bilm`; None = do not run it.
+                `(steps, projection_size)`, packed as for `run_bilm`; None = skip the direction.
             batch_sizes: Number of sentences that reach each time step.
-            states: The state of each, as in an `ElmoState`.
+            states: The state of each direction, as in an `ElmoState`.
             reverse: Whether the backward direction runs from the last time step to the first. If
                 not, its input is already in the order in which it is read.
 
@@ -66,7 +66,7 @@ class ElmoBilm:
         raise NotImplementedError
 
     def encode_words(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-        """Encode words independently of each other, equal words once.
+        """Encode words independently of each other; equal words are encoded once.
 
         Args:
             input_ids: Character ids, shape `(words, characters)`, or None without characters.
@@ -84,11 +84,11 @@ class ElmoBilm:
     def run_bilm(
         self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None
     ) -> tuple[list[Tensor], ElmoState]:
-        """Compute contextual vectors from word vectors, without boundary tokens or padding.
+        """Compute contextual vectors from packed word vectors; add no boundary tokens or padding.
 
         Args:
             packed: Word vectors, shape `(steps, projection_size)`, in the order of
-                `torch.nn.utils.rnn.PackedSequence.data`: time by time, longest sentence first.
+                `torch.nn.utils.rnn.PackedSequence.data`: step by step, longest sentence first.
             batch_sizes: Number of sentences that reach each time step.
             state: Initial state, sentences in the order of `packed`; None = zeros.
 
@@ -108,7 +108,7 @@ class ElmoBilm:
         )
 
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
-        """Make the initial state, in the dtype and on the device of `like`."""
+        """Make a state of zeros for `batch` sentences, in the dtype and on the device of `like`."""
         config = self.config
         h = make_zeros((config.num_hidden_layers, batch, config.projection_size), like)
         c = make_zeros((config.num_hidden_layers, batch, config.cell_size), like)
@@ -145,7 +145,7 @@ class ElmoBilm:
             An `ElmoModelOutput`, or its tuple with `return_dict=False`.
 
         Raises:
-            ValueError: If ids are missing, surplus or misshapen, or the state has another batch.
+            ValueError: If ids are missing, surplus or misshapen, or the batch of the state differs.
             NotImplementedError: If the model is being exported or traced.
         """
         is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # untyped

@@ -32,10 +32,10 @@ def describe(value: object) -> str:
 
 
 class Spelling:
-    """Spell words in ids: `[word start, characters, word end, padding characters]`.
+    """Spell words as rows of ids: `[word start, characters, word end, padding characters]`.
 
     Args:
-        vocab: Entries with the character ids from 1 on; None = the bytes of UTF-8.
+        vocab: Entries in the order of their character ids, from 1 on; None = the bytes of UTF-8.
         unknown: Entry for characters that are not in the vocabulary.
         num_cells: Cells of a word, its start and end marks included.
         marks: Ids of the first cell, of the cell after the last character, and of padding.
@@ -60,7 +60,7 @@ class Spelling:
             self._ids[points] = [ids[chr(point)] for point in points]
 
     def spell(self, words: Sequence[str]) -> Array:
-        """Spell words, shape `(1 + words, characters)`; row 0 is no word, all zeros."""
+        """Spell words, shape `(1 + words, characters)`; row 0, for no word, is all zeros."""
         num_characters = self.num_cells - NUM_WORD_MARKS
         spelled: list[bytes] | list[str]
         if self.vocab is None:
@@ -81,11 +81,11 @@ class Spelling:
         return table
 
     def spell_boundary(self, char_id: int) -> Array:
-        """Spell a sentence boundary, which has an id of its own, shape `(characters,)`."""
+        """Spell a sentence boundary by its own character id, shape `(characters,)`."""
         return np.array(_spell_boundary(char_id, self.marks, self.num_cells), np.int64)
 
     def read(self, row: Array) -> str:
-        """Turn a row of ids back into its word, as far as it was not cut."""
+        """Turn a row of ids back into its word, without characters that were cut off."""
         ids = row[~np.isin(row, self.marks)].tolist()
         if self.vocab is None:
             codes = [char_id - PADDING_OFFSET for char_id in ids if 0 < char_id <= NUM_BYTES]
@@ -101,7 +101,7 @@ def _spell_boundary(char_id: int, marks: tuple[int, int, int], num_cells: int) -
 
 
 def spell_boundaries(config: ElmoConfig) -> WordIds:
-    """Return the ids of `<S>` and `</S>`, shapes `(2, characters)` and `(2,)`, or None."""
+    """Return character and word ids of `<S>` and `</S>`, `(2, characters)` and `(2,)`, or None."""
     ids = word_ids = None
     if config.char_embedding_size:
         marks = (config.word_start_char_id, config.word_end_char_id, config.char_padding_id)
@@ -114,7 +114,7 @@ def spell_boundaries(config: ElmoConfig) -> WordIds:
 
 
 class WordTables:
-    """Ids of words, and words of ids; `settings` are arguments of `ElmoTokenizer`."""
+    """Converter of words to ids and back; `settings` are arguments of `ElmoTokenizer`."""
 
     def __init__(
         self,
@@ -155,11 +155,11 @@ class WordTables:
 
     @property
     def num_ids(self) -> int:
-        """Number of character ids, or of the lexicon's without characters, the id 0 included."""
+        """Number of character ids, or without characters of lexicon ids; the id 0 included."""
         return NUM_BYTE_CHARACTERS if self.characters == "bytes" else len(self.entries)
 
     def tabulate(self, rows: Mapping[str, int]) -> dict[str, Array]:
-        """Make the ids of distinct words, in rows from 1 on; row 0 is no word."""
+        """Make tables of ids of distinct words, given each word's row; row 0 is for no word."""
         tables = {}
         if self.characters != "none":
             tables["input_ids"] = self.spelling.spell(list(rows))
@@ -177,7 +177,7 @@ class WordTables:
         return tables
 
     def _look_up(self, words: list[str]) -> Array:
-        """Find words in the lexicon, shape `(1 + words,)`; row 0 is no word."""
+        """Return the lexicon ids of words, shape `(1 + words,)`; the first is for no word."""
         if self.characters == "code_points":  # ELMoForManyLangs looks up the cut word
             words = [word[: self.num_cells - NUM_WORD_MARKS] for word in words]
         return np.array([0, *self._find(words)], np.int64)

@@ -20,7 +20,7 @@ AFTER_INTERRUPT = {  # how to continue, by command
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """End a command with a message for errors that the user can correct."""
+    """Wrap a command, so that errors that the user can correct end it with a message."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:

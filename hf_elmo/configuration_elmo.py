@@ -48,7 +48,7 @@ DAMAGE = (
 
 @contextmanager
 def refuse_damage(name: object) -> Iterator[None]:
-    """Raise a `ValueError` that names the model where its files cannot be read."""
+    """Turn errors of unreadable model files into a `ValueError` that names the model."""
     try:
         yield
     except DAMAGE as error:
@@ -64,7 +64,7 @@ def refuse_damage(name: object) -> Iterator[None]:
 
 @strict
 class ElmoConfig(PreTrainedConfig):
-    """Describe a biLM, any of the shapes that ELMo software has produced.
+    """Configuration of a biLM, in any of the forms that ELMo software has produced.
 
     The defaults are the published "original" model (Peters et al. 2018): 93.6 M parameters.
 
@@ -79,9 +79,9 @@ class ElmoConfig(PreTrainedConfig):
             Without it, their widths must sum to `projection_size`.
         sentence_start_char_id: Character id of `<S>`, between the word marks.
         sentence_end_char_id: Character id of `</S>`, between the word marks.
-        word_start_char_id: First cell of each word.
-        word_end_char_id: Cell after the last character of each word.
-        char_padding_id: Cells after `word_end_char_id`; a trained character like any other.
+        word_start_char_id: Character id in the first cell of each word.
+        word_end_char_id: Character id in the cell after the last character of each word.
+        char_padding_id: Character id that fills the other cells; trained like any character.
         word_vocab_size: Rows of the word table, the row 0 for "no token" included; 0 = no lexicon.
         word_embedding_size: Width of a word vector; 0 = no word lexicon.
         sentence_start_word_id: Row of `<S>` in the word table.
@@ -99,16 +99,16 @@ class ElmoConfig(PreTrainedConfig):
         use_residual: Whether each layer but the first adds its input to its output.
         hidden_size: Width of the output; derived, `2 * projection_size` (once if unidirectional).
         vocab_size: Target words of the language model's softmax; 0 = none.
-        mix_weights: Scalar mix of `ElmoModelOutput.elmo`, a number for the word vectors and for
-            each LSTM layer, before the softmax; None = zeros, the mean.
+        mix_weights: Weights of the mix `ElmoModelOutput.elmo`, before the softmax: one for the word
+            vectors and one for each LSTM layer. None = zeros, the mean of the layers.
         mix_gamma: Factor of that mix.
-        mix_layer_norm: Normalise each layer before it is mixed: not, over the words of each
-            sentence, or over the whole batch as bilm-tf and AllenNLP do.
+        mix_layer_norm: Normalisation of each layer before the mix: `"none"`, over the words of each
+            `"sentence"`, or over the whole `"batch"` as bilm-tf and AllenNLP do.
         mix_layers: Layers that are mixed: all, the top LSTM layer alone, or the word vectors alone.
-        mix_l2: The paper's lambda: heads add `mix_l2 * ||w||^2` of each of their mixes to the loss.
+        mix_l2: The paper's lambda: heads add `mix_l2 * ||w||^2` to the loss, w = weights of a mix.
         train_mix: Whether heads learn the weights and gamma of their mixes.
         dropout: Probability for the inputs of LSTM layers and of the softmax, in training only.
-        num_scalar_mixes: Mixes that a classifier learns over the one biLM, side by side.
+        num_scalar_mixes: Mixes that a classifier learns over the same biLM and reads side by side.
         classifier_dropout: Probability for the input of classifiers, in training only.
         classifier_pooling: How `ElmoForSequenceClassification` reduces a sentence to one vector.
         freeze_bilm: Whether heads leave the biLM's weights untrained.
@@ -178,7 +178,7 @@ class ElmoConfig(PreTrainedConfig):
         """Make a configuration from the content of `config.json`.
 
         Raises:
-            ValueError: If it belongs to another model.
+            ValueError: If the content belongs to another model type.
         """
         found = config_dict.get("model_type", cls.model_type)
         if found != cls.model_type:
@@ -187,12 +187,12 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def num_filters(self) -> int:
-        """Width of the char-CNN's output: the sum of its filters."""
+        """Width of the char-CNN's output: the number of all its filters."""
         return sum(number for _, number in self.char_filters or [])
 
     @property
     def output_size(self) -> int:
-        """Width of the output: that of a direction, or of both side by side."""
+        """Width of the output: one direction's, or both directions' side by side."""
         return self.projection_size * (2 if self.bidirectional else 1)
 
     @property
@@ -202,7 +202,7 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def initial_mix_weights(self) -> list[float]:
-        """The mix before the softmax, a number a layer: zeros by default, which is their mean."""
+        """Weights of the mix before the softmax, one a layer; zeros, the default, give the mean."""
         weights = self.mix_weights or [0.0] * self.num_mixed_layers
         if self.mix_layers == "all":
             return list(weights)
@@ -211,10 +211,10 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def custom_pipelines(self) -> dict[str, dict[str, Any]]:
-        """Name the pipeline of a token classifier, which the stock pipeline cannot run.
+        """Name the pipeline class for a token classifier, which the stock pipeline cannot run.
 
-        `transformers.pipeline` reads this. It uses the pipeline only with `trust_remote_code=True`
-        or a `pipeline_class`. Its code is beside this file, or in a model's folder with code.
+        `transformers.pipeline` reads this, and uses the class only with `trust_remote_code=True` or
+        a `pipeline_class`. The class's code is beside this file, or in a model's folder with code.
         """
         if "ElmoForTokenClassification" not in (self.architectures or []):
             return {}

@@ -60,7 +60,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _supports_context_parallel = False
 
     def make_card(self, **options: Any) -> str:
-        """Write the model's card; options as of `make_model_card`."""
+        """Return the text of the model's card; options as for `make_model_card`."""
         return make_model_card(self.config, **options)
 
     @torch.no_grad()
@@ -73,9 +73,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
             set_values()
 
     def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
-        """Skip no module: transformers skips modules of custom code without own parameters.
+        """Initialise all modules; transformers skips those without own parameters in custom code.
 
-        Its rule protects loaded tensors; here `transformers.initialization` protects them.
+        That rule protects loaded tensors; here `transformers.initialization` protects them.
         """
         super()._initialize_weights(module)
 
@@ -83,13 +83,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | PathLike[str] | None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Load a model as `PreTrainedModel.from_pretrained` does, and its biLM strictly.
+        """Load a model as `PreTrainedModel.from_pretrained` does, but check its biLM strictly.
 
         Raises:
             ValueError: If a file is damaged, weights are not finite floating-point numbers, or the
-                tokenizer does not fit. If a tensor of the biLM is missing or surplus, unless the
-                caller asks for the report (`output_loading_info=True`). Missing or surplus tensors
-                of heads give transformers' usual warning.
+                tokenizer does not fit. Also if a tensor of the biLM is missing or surplus, unless
+                the caller asks for the report (`output_loading_info=True`). Missing or surplus
+                tensors of heads give transformers' usual warning.
             RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
                 for heads only.
             OSError: If there is no such model.
@@ -148,7 +148,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         push_to_hub: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Save as `PreTrainedModel.save_pretrained` does; pushed, the model gets a card."""
+        """Save as `PreTrainedModel.save_pretrained` does; a push to the Hub adds a model card."""
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
         super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
@@ -214,7 +214,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> Any:
-        """Return the table that the first ids index. Its size cannot be changed.
+        """Return the table of `get_input_embeddings`. Its size cannot be changed.
 
         Raises:
             ValueError: If another size is asked for.
@@ -257,7 +257,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self._freeze_bilm()
 
     def _freeze_bilm(self) -> None:
-        """Leave the biLM of a head as it is, in evaluation mode, if so configured."""
+        """Freeze the biLM of a head, in evaluation mode, if `freeze_bilm` is set."""
         if hasattr(self, "features") and self.config.freeze_bilm:
             self.base_model.requires_grad_(False).eval()
 
@@ -266,7 +266,7 @@ def find_device(name: str | None) -> torch.device:
     """Find a device by its name; None = a GPU of this process, if there is one.
 
     Raises:
-        ValueError: If it is not there.
+        ValueError: If the device is not available.
     """
     if name is not None:
         try:
@@ -311,11 +311,11 @@ def check_tokenizer(name: str | PathLike[str], config: ElmoConfig, **hub: Any) -
 
     Args:
         name: A folder, or a name on the Hub.
-        config: Of the biLM.
-        **hub: Of `HUB_OPTIONS`.
+        config: Configuration of the biLM.
+        **hub: Options named in `HUB_OPTIONS`.
 
     Raises:
-        ValueError: If not.
+        ValueError: If a setting of the tokenizer differs from the biLM's.
     """
     path = cached_file(name, "tokenizer_config.json", **OPTIONAL_FILE, **hub)
     if path is None or not config.char_embedding_size:
@@ -343,7 +343,7 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
 
 
 def _find_weights(name: str, **hub: Any) -> list[Path]:
-    """Find the files of weights of a folder; of a model on the Hub, only one that is not shards."""
+    """Find the weight files of a folder; for a model on the Hub, only an unsharded file."""
     folder = Path(name) / (hub.get("subfolder") or "")
     if folder.is_dir():
         files = sorted(file for file in folder.glob(WEIGHTS) if file.is_file())
@@ -353,7 +353,7 @@ def _find_weights(name: str, **hub: Any) -> list[Path]:
 
 
 def _check_dtypes(file: Path, known: Collection[str]) -> None:
-    """Refuse weights of the model that are not floating-point, which PyTorch would cast."""
+    """Refuse model weights that are not floating-point; PyTorch would cast them."""
     if file.suffix == ".bin":
         stored = torch.load(file, map_location="meta", weights_only=True)
         dtypes = {name: str(weight.dtype) for name, weight in stored.items()}
@@ -398,7 +398,7 @@ def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: boo
 
 
 def set_usual_mode(path: Path) -> None:
-    """Give a file the mode of a new one (umask); safetensors lets only the owner read it."""
+    """Give a file the mode of a new file (umask); safetensors lets only its owner read it."""
     probe = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
     try:
         probe.touch()

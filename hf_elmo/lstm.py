@@ -1,13 +1,13 @@
 """The clipped, projected LSTM over packed time steps.
 
 Packed steps: the words of a batch, time step by time step, as in `PackedSequence.data`. The batch's
-rows are sorted by length, so that the rows alive at a step are always the first ones:
+rows are sorted by length, so that the rows alive (with a word) at a step are always the first:
 
     inputs = [step 0 of rows 0, 1, 2; step 1 of rows 0, 1; step 2 of row 0], batch_sizes = [3, 2, 1]
 
 Most of the time goes into `h @ W_h^T`, step by step, with a few rows. Four things make it fast:
-weights packed once for such products (`lstm_products`); the products of the inputs, which need
-not wait for a step, for many steps at once; elementwise work in place; and a thread for each
+weights packed once for such products (`lstm_products`); the products of the inputs computed for
+many steps at once, as they need no earlier step; elementwise work in place; and a thread for each
 direction where steps are long (`lstm_threads`).
 """
 
@@ -35,7 +35,7 @@ State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size
 def lstm_step(
     gates: Tensor, cell: Tensor, projection_weight: Tensor | None, config: ElmoConfig
 ) -> State:
-    """Compute one time step from the sums of its gates: the reference of all that follows.
+    """Compute one time step from its gates' sums: the reference for the faster code.
 
     `c = sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(j)`, `h = (sigmoid(o) * tanh(c)) @ W^T`,
     both clipped (Sak et al. 2014; TensorFlow's `LSTMCell`). The next step reads the clipped
@@ -66,14 +66,14 @@ def lstm_step(
 class ElmoLstm(GradientCheckpointingLayer):
     """One layer of one direction of the biLM: an LSTM with a projection and clips.
 
-    At each time step, with `[;]` for rows side by side and `clip_b(v) = min(max(v, -b), b)`:
+    At each time step, with `[;]` for joined vectors and `clip_b(v) = min(max(v, -b), b)`:
 
         [i; f; o; j] = W_x x_t + W_h h_{t-1} + bias
         c_t = clip_cell(sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j))
         h_t = clip_projection(W_p (sigmoid(o) * tanh(c_t)))
 
     Without `W_p`, `h_t = sigmoid(o) * tanh(c_t)`. The next step reads the clipped values, which
-    `nn.LSTM(proj_size=...)` cannot compute. `lstm_step` is the same in code.
+    `nn.LSTM(proj_size=...)` cannot compute. `lstm_step` computes the same.
 
     Sources: Sak et al. 2014 (projection; here without peepholes), TensorFlow's `LSTMCell` (forget
     bias, clips; its order of gates is i, j, f, o), Peters et al. 2018 (the biLM).
@@ -155,7 +155,7 @@ def run_layers(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[tuple[Tensor, State]]:
-    """Run a layer of each direction; arguments and result as `ElmoLstm.forward`'s, in lists."""
+    """Run one layer for each direction, as `ElmoLstm.forward` does, with lists by direction."""
     if not len(inputs[0]):
         return list(zip(inputs, states, strict=True))
     device, dtype = inputs[0].device.type, inputs[0].dtype
@@ -188,7 +188,7 @@ def run_layers(
 
 
 class ElmoLstmStack(nn.Module):
-    """All layers of one direction, with dropout before and residuals around them."""
+    """All layers of one direction: dropout before each, residuals (if set) from the second on."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -200,8 +200,8 @@ class ElmoLstmStack(nn.Module):
     ) -> tuple[list[Tensor], State]:
         """Run the layers one after the other.
 
-        As in bilm-tf, the residual adds the *dropped* input, and the recurrent state is that
-        before the residual.
+        As in bilm-tf, the residual adds the input after dropout, and the recurrent state
+        does not include the residual.
 
         Args:
             inputs: Packed steps, shape `(steps, projection_size)`.
@@ -217,7 +217,7 @@ class ElmoLstmStack(nn.Module):
 
 
 def can_run_together(module: nn.Module) -> bool:
-    """Return whether calling an LSTM or a stack of them does no more than its own `forward`.
+    """Return whether a call of an LSTM or an LSTM stack only runs its own `forward`.
 
     Hooks, wrappers (accelerate's offloading, peft's adapters) and checkpointing do more, and need
     each module to be called.
@@ -239,9 +239,9 @@ def run_stacks(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[tuple[list[Tensor], State]]:
-    """Run independent directions over one packing, at once where that is faster.
+    """Run independent directions over the same packed sentences, at once if that is faster.
 
-    `torch.compile` leaves this as it is: its compiler knows no packed weights.
+    `torch.compile` does not compile this: its compiler knows no packed weights.
 
     Args:
         stacks: The directions.
@@ -251,7 +251,7 @@ def run_stacks(
         reverses: Whether each runs from the last time step to the first.
 
     Returns:
-        What each stack returns.
+        The result of each stack's `forward`.
     """
     return _run_together(_run_plain_stacks, stacks, inputs, batch_sizes, states, reverses)
 
@@ -264,7 +264,7 @@ def _run_together(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[Any]:
-    """Run stacks or layers by one function if that gives the same; else call each."""
+    """Run all modules in one call of `run` if that gives the same; else call each module."""
     if all(map(can_run_together, modules)):
         return run(modules, inputs, batch_sizes, states, reverses)
     return [

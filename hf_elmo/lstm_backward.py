@@ -13,7 +13,7 @@ from .lstm_threads import run_directions
 
 
 def states_before(states: Sequence[Tensor], initial: Tensor, run: LayerRun) -> list[Tensor]:
-    """Collect the initial states of the time steps, given their final states."""
+    """Collect the state before each time step, given the states after the steps."""
     before = []
     for t, alive in enumerate(run.batch_sizes):
         earlier = t + 1 if run.reverse else t - 1
@@ -32,11 +32,11 @@ def activate_backward(
     cell_before: Tensor,
     cell_clip: float | None,
 ) -> None:
-    """Compute the gradients of `activate`. A clip passes none where its result is at the bound.
+    """Compute the gradients of `activate`; a clipped value at the bound passes no gradient.
 
     Args:
         grad_output: Gradient of the output before its projection, shape `(alive, cell_size)`.
-        grad_cell: Gradient of the cell; changed in place into that of the cell before.
+        grad_cell: Gradient of the cell; changed in place into that of `cell_before`.
         grad_sums: Filled with the gradient of the gates' sums, shape `(alive, 4 * cell_size)`.
         step: The gates, the cell and its tanh, as `SavedSteps` has them.
         cell_before: The cell of the step before, shape `(alive, cell_size)`.
@@ -122,7 +122,7 @@ def run_layer_backward(
 
 
 class _RunWithGradients(torch.autograd.Function):
-    """`run_with_gradients`, with the tensors and results of all directions in one sequence."""
+    """Autograd function of `run_with_gradients`; results of all directions in one tuple."""
 
     @staticmethod
     def forward(ctx: Any, runs: list[LayerRun], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -174,13 +174,14 @@ class _RunWithGradients(torch.autograd.Function):
 def run_with_gradients(runs: list[LayerRun], *tensors: Tensor | None) -> list[list[Tensor]]:
     """Run the layer of each direction, with gradients.
 
-    The tensors are inputs, h, c and the four weights of each direction, the results outputs, h, c.
+    The tensors are the inputs, h, c and four weights of each direction, one direction after the
+    other. The result is a list of outputs, h and c for each direction.
     """
     outputs = _RunWithGradients.apply(runs, *tensors)  # type: ignore[no-untyped-call]  # torch's own
     return split_evenly(outputs, len(runs))
 
 
 def split_evenly(values: Sequence[Any], number: int) -> list[list[Any]]:
-    """Split a sequence into `number` lists of one length."""
+    """Split a sequence into `number` lists of equal length."""
     length = len(values) // number
     return [list(values[index * length :][:length]) for index in range(number)]

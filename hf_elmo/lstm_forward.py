@@ -18,7 +18,7 @@ REDUCED_SPEED = 3  # of products in bfloat16, about, relative to float32
 
 
 class LayerRun(NamedTuple):
-    """Settings of one direction of a layer, run over one packing."""
+    """Settings for a run of one direction of a layer over the packed sentences of a batch."""
 
     config: ElmoConfig
     batch_sizes: list[int]
@@ -43,7 +43,7 @@ class LayerRun(NamedTuple):
 
     @property
     def has_long_steps(self) -> bool:
-        """Whether a step's product takes long enough for a thread for each direction to pay."""
+        """Whether steps take long enough that a thread for each direction saves time."""
         rows = sum(self.batch_sizes) / len(self.batch_sizes)
         multiplications = rows * 4 * self.config.cell_size * self.config.projection_size
         is_fast = self.is_reduced and self.dtype != torch.float16
@@ -102,11 +102,11 @@ def run_layer(
     """Run one direction of a layer.
 
     Args:
-        run: How.
+        run: Settings of the run.
         inputs: Packed steps, shape `(steps, projection_size)`.
-        h: State, shape `(batch, projection_size)`.
-        c: State, shape `(batch, cell_size)`.
-        weights: The layer's, packed.
+        h: Initial state, shape `(batch, projection_size)`.
+        c: Initial state, shape `(batch, cell_size)`.
+        weights: The layer's packed weights.
         saved: Lists with a place for each time step, to be filled; None = no gradient is wanted.
 
     Returns:

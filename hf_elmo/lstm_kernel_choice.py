@@ -1,4 +1,4 @@
-"""The choice of what computes the elementwise work of a time step: PyTorch or the Triton kernel."""
+"""Choice between PyTorch and the Triton kernel for the elementwise work of a time step."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from .lstm_elementwise import activate, activate_fast
 
 @functools.cache
 def choose_activation(device: str, is_fast: bool) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Choose `activate`, or the kernel that does the same on a GPU where Triton is there."""
+    """Choose `activate` or `activate_fast`; on a GPU, the Triton kernel if Triton is there."""
     if device != "cuda":
         return activate_fast if is_fast else activate
     try:

@@ -1,8 +1,8 @@
 """Weights packed once for the products of an LSTM's steps, `x @ weight^T`.
 
 oneDNN packs a weight for any number of rows, in float32 or bfloat16. Its operators are private to
-PyTorch, and this is the one module that uses them. They are tried before they are trusted; where
-they are missing or wrong, `F.linear` computes instead.
+PyTorch, and this is the one module that uses them. `can_pack` tries them first; where
+they are missing or wrong, PyTorch's public operators compute instead.
 """
 
 import functools
@@ -17,7 +17,7 @@ PACKING_ROWS = 64  # number of rows that oneDNN packs for; the layout serves any
 
 @functools.cache
 def can_pack(dtype: torch.dtype, device: str) -> bool:
-    """Return whether oneDNN's packed products are there, and right, for a dtype and device."""
+    """Return whether oneDNN's packed products are available and correct for a dtype and device."""
     if device != "cpu" or not torch.backends.mkldnn.enabled:
         return False
     try:
@@ -32,9 +32,9 @@ def can_pack(dtype: torch.dtype, device: str) -> bool:
 
 @functools.cache
 def choose_product_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
-    """Return the dtype of products: float32 where a processor has none in a reduced dtype.
+    """Return the dtype of products: float32 if a CPU has no products in a reduced dtype.
 
-    Without such instructions a CPU emulates bfloat16 and float16, several times slower than
+    Without instructions for these, a CPU emulates bfloat16 and float16, several times slower than
     float32. oneDNN's answer follows `ONEDNN_MAX_CPU_ISA`.
     """
     if device != "cpu" or dtype not in (torch.bfloat16, torch.float16):

@@ -17,10 +17,10 @@ START_LOCK = threading.Lock()  # held while threads start: PyTorch's thread coun
 
 @functools.lru_cache(maxsize=1)
 def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor:
-    """Start the threads that run the directions, with `threads // number` of PyTorch's own each.
+    """Start one thread for each direction; each gets `threads // number` of PyTorch's threads.
 
-    They are kept for the next call, and made again after a fork (a new `process`), which does not
-    copy threads. Other threads keep their count, and new ones start with the same count as before.
+    The started threads are kept for the next call, and made again after a fork (a new `process`),
+    which does not copy threads. PyTorch's count for other and for new threads stays as before.
     """
     together = threading.Barrier(number)
 
@@ -48,7 +48,7 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
 def run_directions(
     function: Callable[[int], Any], runs: Sequence[LayerRun], device: str
 ) -> list[Any]:
-    """Call a function of the number of each run, in a thread each if that pays, without autograd.
+    """Call `function(index)` for each run, without autograd; in one thread per run if faster.
 
     Threads that each run one direction need not wait for each other at every operation, as
     PyTorch's threads must, and small operations, which PyTorch does not divide, run side by side.

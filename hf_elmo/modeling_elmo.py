@@ -1,4 +1,4 @@
-"""The biLM in the order of the data: characters, words, words in context, their mix."""
+"""The biLM in PyTorch: the encoder of words, and the model that runs the LSTMs after it."""
 
 import copy
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class ElmoHighway(nn.Module):
         self.transform = nn.Linear(width, width)
 
     def set_initial_values(self) -> None:
-        """Draw the weights; the gates begin by carrying their input on."""
+        """Draw the weights; with a gate bias of -2, the layer at first mostly keeps its input."""
         deviation = self.gate.in_features**-0.5
         for linear, bias in ((self.gate, -2.0), (self.transform, 0.0)):
             initialization.normal_(linear.weight, std=deviation)
@@ -43,11 +43,11 @@ class ElmoHighway(nn.Module):
 
 
 class ElmoTokenEncoder(nn.Module):
-    """Vector of a word from its spelling, a lexicon, or both (Kim et al. 2015; Peters et al. 2018).
+    """Encoder of words by spelling, lexicon, or both (Kim et al. 2015; Peters et al. 2018).
 
-    Character embedding, convolutions, maximum over *all* positions (the padding characters are
-    trained and take part), activation, highways; the word's own vector in front where there is a
-    lexicon; projection to `projection_size`.
+    Steps: character embedding, convolutions, maximum over *all* positions (the padding characters
+    are trained and take part), activation, highways. If there is a lexicon, its vector of the word
+    is joined in front. Last comes the projection to `projection_size`, if configured.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -93,7 +93,7 @@ class ElmoTokenEncoder(nn.Module):
             initialization.zeros_(self.projection.bias)
 
     def forward(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-        """Encode words, each on its own, a few of like length at a time: memory is bounded.
+        """Encode words independently, in chunks of similar length, which bounds the memory.
 
         Args:
             input_ids: Character ids, shape `(words, characters)`, or None without characters.
@@ -132,8 +132,8 @@ ENCODER_CLASSES = {ElmoTokenEncoder, ElmoHighway, nn.Conv1d, nn.Embedding, nn.Li
 def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
     """Convolve words `(words, characters, width)` to `(words, positions, filters)`.
 
-    With so few channels, a product of windows trains in a quarter less time. Without training, a
-    convolution sums in an order closer to that of the original implementation.
+    With so few channels, training by a product of windows takes a quarter less time. Without
+    training, a convolution is used: its order of sums is closer to the original implementation.
     """
     if not (torch.is_grad_enabled() and layer.training and layer.weight.requires_grad):
         return layer(x.transpose(1, 2)).transpose(1, 2)
@@ -142,7 +142,7 @@ def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
 
 
 def _initialize_table(table: Tensor) -> None:
-    """Draw the rows of an embedding; the row 0, "no token", is zero."""
+    """Draw the rows of an embedding table; row 0, for "no token", is zero."""
     initialization.uniform_(table, -1.0, 1.0)
     if not getattr(table, "_is_hf_initialized", False):  # a slice would not know
         initialization.zeros_(table[0])
@@ -167,7 +167,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         self.post_init()
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, and clear the caches.
+        """Set training or evaluation mode, and clear the caches.
 
         A biLM whose weights are all frozen stays in evaluation mode: dropout would only add noise.
         The caches are cleared because fused optimisers change weights without raising the weights'
@@ -177,9 +177,9 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         return super().train(mode and any(weight.requires_grad for weight in self.parameters()))
 
     def clear_caches(self) -> None:
-        """Forget what was computed from the weights: call it after a write through `weight.data`.
+        """Clear the results kept from the weights; needed after a write through `weight.data`.
 
-        Other changes of weights and of the configuration are seen.
+        The caches notice other changes of weights and of the configuration.
         """
         self.word_cache.clear()
         self.wide_encoder.clear()
@@ -189,12 +189,12 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
                 module.packed.clear()
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the table that the first ids index: characters, or words if there are none."""
+        """Return the table of characters, or of words if the model reads no characters."""
         encoder = self.token_encoder
         return encoder.char_embedding if self.config.char_embedding_size else encoder.word_embedding
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the table that the first ids index."""
+        """Replace the table that `get_input_embeddings` returns."""
         name = "char_embedding" if self.config.char_embedding_size else "word_embedding"
         setattr(self.token_encoder, name, value)
 

@@ -68,10 +68,10 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             attention_mask: As for `ElmoModel`.
             word_input_ids: As for `ElmoModel`.
             labels: Rows of the words in the target vocabulary, shape `(batch, tokens)`; -100 = not
-                to be predicted. Values at padding are ignored, and the boundaries are added.
+                to be predicted. Values at padding are ignored; boundary targets are added.
             state: As for `ElmoModel`.
             output_hidden_states: As for `ElmoModel`.
-            **kwargs: Ignored; transformers passes some along.
+            **kwargs: Ignored (transformers passes extra arguments).
 
         Returns:
             An `ElmoForPreTrainingOutput`, or its tuple with `return_dict=False`.
@@ -118,7 +118,7 @@ def _find_boundaries(framed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
-    """Shift the labels to what the forward and the backward rows predict.
+    """Make the targets of the forward and the backward logits from the labels.
 
     Args:
         labels: Shape `(batch, tokens)`.
@@ -138,7 +138,7 @@ def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, ...]:
-    """Take the boundaries' rows away: shape `(batch, tokens + 2, width)` to `tokens`."""
+    """Cut layers `(batch, tokens + 2, width)` to `(batch, tokens, width)`, without boundaries."""
     starts, ends = _find_boundaries(framed)
     boundaries = (starts | ends)[:, 1:-1, None]
     return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)
@@ -147,7 +147,7 @@ def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, .
 def run_for_layers(
     elmo: ElmoModel, *inputs: Any, **options: Any
 ) -> tuple[tuple[Tensor, ...], ElmoModelOutput]:
-    """Run a biLM for all of its layers, without a graph if none of its weights is trained.
+    """Run a biLM and return all its layers, without a gradient graph if no weight is trained.
 
     Heads call this and then mix the layers. These are two steps because accelerate moves a biLM
     that is an argument of another module to that module's device.
@@ -174,13 +174,13 @@ def run_for_layers(
 class ElmoFeatures(nn.Module):
     """Mixes of a biLM's layers for a task (Peters et al. 2018, 3.2 and 3.3).
 
-    A head holds the biLM as `elmo` and this as `features`. If no weight of the biLM is trained, the
+    A head holds the biLM as `elmo` and this module as `features`. If no biLM weight is trained, the
     biLM runs without a graph for gradients. With peft, `modules_to_save=["features"]` trains the
     mixes beside adapters.
 
     Args:
-        config: All mixes start from its mix; `train_mix` says whether they are trained.
-        num_mixes: Mixes side by side; None = as configured (`num_scalar_mixes`).
+        config: All mixes start from the configured mix; `train_mix` says whether they are trained.
+        num_mixes: Number of mixes side by side; None = as configured (`num_scalar_mixes`).
         dropout: Probability for each mix, in training only; None = as configured
             (`classifier_dropout`).
 
@@ -214,7 +214,7 @@ class ElmoFeatures(nn.Module):
         """Run the biLM and mix its layers.
 
         Where accelerate keeps parts of a model on a disk, call `run_for_layers` and `mix` instead:
-        it moves a module that is an argument.
+        accelerate moves a module that is an argument.
 
         Args:
             elmo: The biLM.
@@ -235,7 +235,7 @@ class ElmoFeatures(nn.Module):
         """Mix layers that were computed before.
 
         Args:
-            layers: Shape `(layers, batch, tokens, hidden_size)`, or a sequence of them.
+            layers: Shape `(layers, batch, tokens, hidden_size)`, or a sequence of layers.
             mask: 1 where a row is a word, shape `(batch, tokens)`; used by layer norm.
 
         Returns:
@@ -244,13 +244,13 @@ class ElmoFeatures(nn.Module):
         return [mix(layers, mask) for mix in self.scalar_mixes]
 
     def penalty(self) -> Tensor:
-        """Return the loss term that keeps the mixes near the mean: `mix_l2 * sum ||w||^2`."""
+        """Return the loss `mix_l2 * sum ||w||^2` of weights w, which keeps mixes near the mean."""
         mixes = cast(Sequence[ElmoScalarMix], self.scalar_mixes)
         return self.mix_l2 * torch.stack([mix.penalty() for mix in mixes]).sum()
 
 
 def pool_words(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """Reduce each sentence to the mean or maximum of its words, zeros if it has none.
+    """Reduce each sentence to the mean or maximum of its words; without words, to zeros.
 
     Args:
         x: Shape `(batch, tokens, width)`.
@@ -270,11 +270,11 @@ def pool_words(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
 
 class ElmoClassifier(ElmoPreTrainedModel):
-    """Labels by a linear layer over the task's mixes; base of both classifiers.
+    """Base of both classifiers: a linear layer over the task's mixes scores the labels.
 
     Args:
         config: The configuration.
-        mix_dropout: Probability for each mix; None = `classifier_dropout`.
+        mix_dropout: Dropout probability of each mix; None = `classifier_dropout`.
     """
 
     accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
@@ -305,11 +305,11 @@ class ElmoClassifier(ElmoPreTrainedModel):
             input_ids: As for `ElmoModel`.
             attention_mask: As for `ElmoModel`.
             word_input_ids: As for `ElmoModel`.
-            labels: As the class says.
+            labels: See the class.
             state: As for `ElmoModel`.
             output_hidden_states: As for `ElmoModel`.
-            num_items_in_batch: Divisor of the sum of losses, a number of labels; None = the labels
-                of this call.
+            num_items_in_batch: Number of labels that divides the sum of losses; None = the number
+                in this call.
             **kwargs: Ignored (transformers passes extra arguments).
 
         Returns:
@@ -349,15 +349,15 @@ class ElmoClassifier(ElmoPreTrainedModel):
 
 
 def _share(labels: Tensor, num_items: Tensor | int | None) -> Tensor | float:
-    """Return the share of a batch's labels that this call has, if a batch is several calls."""
+    """Return this call's share of the labels of a complete batch; 1 without `num_items`."""
     return 1.0 if num_items is None else (labels != IGNORED_LABEL).sum() / num_items
 
 
 class ElmoForTokenClassification(ElmoClassifier):
-    """A label for every word: linear over the task's mixes (tagging, named entities).
+    """Classifier of words: a linear layer over the task's mixes (tagging, named entities).
 
     The biLM is not trained unless the configuration says `freeze_bilm=False`. `labels` of `forward`
-    have the shape `(batch, tokens)`; -100 = none, as padding needs. The loss is the cross entropy.
+    have the shape `(batch, tokens)`; -100 = no label, as at padding. The loss is the cross entropy.
     """
 
     output_class = TokenClassifierOutput
@@ -365,13 +365,13 @@ class ElmoForTokenClassification(ElmoClassifier):
     def compute_loss(
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
-        """Compute the sum of cross entropies over `num_items`, and the mixes' penalty."""
+        """Compute the sum of cross entropies, divided by `num_items`, plus the mixes' penalty."""
         loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
         return loss + self.features.penalty() * _share(labels, num_items)
 
 
 class ElmoForSequenceClassification(ElmoClassifier):
-    """Labels or numbers for every sentence: linear over the mean or maximum of the task's mix.
+    """Classifier or regressor of sentences: a linear layer over pooled mixes (mean or maximum).
 
     The biLM is not trained unless the configuration says `freeze_bilm=False`. `config.problem_type`
     (the first labels set it if it is None) determines `labels` of `forward` and the loss:
@@ -395,6 +395,6 @@ class ElmoForSequenceClassification(ElmoClassifier):
     def compute_loss(
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
-        """Compute the mean loss and the mixes' penalty, times the share of the labels."""
+        """Compute the mean loss plus the mixes' penalty, both times this call's share of labels."""
         loss = self.loss_function(labels, logits, self.config)
         return (loss + self.features.penalty()) * _share(labels, num_items)

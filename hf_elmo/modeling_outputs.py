@@ -24,8 +24,8 @@ class ElmoState(NamedTuple):
 class StatefulOutput(ModelOutput):
     """An output whose `state` is an attribute, but not a key or a part of the tuple.
 
-    Pipelines and Trainer take row i of the value of every key as that of sentence i. The first axis
-    of a state is the layer, so it must not be a key.
+    Pipelines and Trainer treat row i of every key's value as the row of sentence i. The first axis
+    of a state is the layer, so the state must not be a key.
     """
 
     state: ElmoState | None
@@ -47,7 +47,7 @@ class ElmoModelOutput(StatefulOutput):
             each LSTM layer: `num_hidden_layers + 1` tensors `(batch, tokens, hidden_size)`.
         state: The LSTMs' state after the last word of each sentence; an attribute only.
         attention_mask: 1 where a row is a word, shape `(batch, tokens)`; with
-            `keep_sentence_boundaries` it is longer by 2 and counts the boundaries in.
+            `keep_sentence_boundaries` it is longer by 2 and also 1 at the boundaries.
     """
 
     # transformers wants None as the default.

@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 def pack_words(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]:
-    """Pack framed sentences time by time, longest first.
+    """Pack sentences with `<S>` and `</S>`, time step by time step, longest sentence first.
 
     Args:
         mask: True where there is a word, shape `(batch, tokens)`.
 
     Returns:
         order: Sentences by falling length, shape `(batch,)`.
-        batch_sizes: Sentences that reach each time step.
-        entries: For each step 0 for `<S>`, 1 for `</S>`, else 2 + the word's number in reading
+        batch_sizes: Number of sentences that reach each time step.
+        entries: For each step, 0 = `<S>`, 1 = `</S>`, else 2 + the word's number in reading
             order, shape `(steps,)`.
         rows, columns: Position of each step in a batch with boundary rows, shape `(steps,)`.
     """

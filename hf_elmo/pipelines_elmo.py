@@ -15,11 +15,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
 
         pipe = pipeline("token-classification", model="my-tagger", trust_remote_code=True)
         pipe = pipeline("token-classification", model=model, tokenizer=tokenizer,
-                        pipeline_class=ElmoTokenClassificationPipeline)  # of objects
+                        pipeline_class=ElmoTokenClassificationPipeline)  # already loaded
         pipe("The bank raised its rates.")
         pipe(["The", "bank", "raised", "its", "rates", "."], is_split_into_words=True)
 
-    It needs a model that reads characters.
+    The pipeline needs a model that reads characters.
     """
 
     def gather_pre_entities(
@@ -44,7 +44,7 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             special_tokens_mask: 1 where a row is padding, shape `(tokens,)`.
             aggregation_strategy: Not used, since no word is split.
             word_ids: The number of each row's word, if the words were given.
-            word_to_chars_map: Span of each of those words in `sentence`.
+            word_to_chars_map: Span of each given word in `sentence`.
 
         Returns:
             For each word its `word`, `scores`, `start`, `end`, `index` and `is_subword`.

@@ -21,12 +21,12 @@ MODULES = ("modeling_heads.py", "tokenization_elmo.py", "pipelines_elmo.py")
 
 
 def include_code(folder: str | PathLike[str]) -> None:
-    """Make a folder with a saved model, a tokenizer or both load without this package.
+    """Add code to a saved model, tokenizer or both, to load them without this package.
 
-    Copies the modules that they need into the folder and names them in its configuration files, so
-    that `AutoModel.from_pretrained(folder, trust_remote_code=True)` finds them, for all heads, and
-    `AutoTokenizer` likewise, and so does `pipeline("token-classification", folder,
-    trust_remote_code=True)`. Call it last: saving again removes the names.
+    Copies the needed modules into the folder and names them in its configuration files. With
+    `trust_remote_code=True`, `AutoModel.from_pretrained(folder)`, the Auto classes of all heads,
+    `AutoTokenizer` and `pipeline("token-classification", folder)` then find the modules. Call this
+    function last: saving again removes the names.
 
     Args:
         folder: Folder that `save_pretrained` has written.

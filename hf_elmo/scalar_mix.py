@@ -23,8 +23,8 @@ def mix_layers(
     """Sum the layers of each token (Peters et al. 2018, eq. 1): `gamma * sum_j softmax(w)_j * h_j`.
 
     Args:
-        layers: Shape `(layers, batch, tokens, width)`.
-        weights: One number a layer, before the softmax, shape `(layers,)`.
+        layers: h, shape `(layers, batch, tokens, width)`.
+        weights: w, one number a layer, before the softmax, shape `(layers,)`.
         gamma: Factor of the sum.
         layer_norm: `"none"`; `"sentence"`: mean and variance over each sentence's words;
             `"batch"`: over all words of the batch, as bilm-tf's `weight_layers` does.
@@ -124,7 +124,7 @@ class ElmoScalarMix(nn.Module):
     def penalty(self) -> Tensor:
         """Sum the squares of the weights: the paper's `||w||^2`, to be scaled by its lambda.
 
-        Added to a task's loss, it keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
+        Added to a loss, this sum keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
         A layer that is left out, with a weight of minus infinity, counts as 0.
         """
         return self.weights.where(self.weights.isfinite(), 0.0).square().sum()

@@ -26,14 +26,14 @@ CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_
 
 @dataclass(frozen=True)
 class ElmoEncoding:
-    """Words of the rows of one sentence, for `BatchEncoding.word_ids()` and similar methods.
+    """One sentence's words and rows, for `BatchEncoding.word_ids()` and similar methods.
 
     Every word is one row, so a row is both the "token" and the "word" of `transformers`.
 
     Attributes:
         words: The words that have a row.
-        spans: Start and end of each in the text; None if the input was words.
-        first_word: Number of words that truncation cut off before the first.
+        spans: Start and end of each word in the text; None if the input was a list of words.
+        first_word: Number of words that truncation cut off before the first kept word.
         num_before: Padding rows before the words.
         num_after: Padding rows after the words.
         n_sequences: Always 1: there are no pairs.
@@ -56,7 +56,7 @@ class ElmoEncoding:
 
     @cached_property
     def offsets(self) -> list[Span]:
-        """The span of each row, (0, 0) for padding."""
+        """The span of each row's word, (0, 0) for padding."""
         spans = [(0, len(word)) for word in self.words] if self.spans is None else self.spans
         return self._pad(spans, (0, 0))
 
@@ -71,13 +71,13 @@ class ElmoEncoding:
         return self._pad([0] * len(self.words), None)
 
     def pad(self, width: int, is_left: bool) -> Self:
-        """Place the words in that many rows, at their right or their left end."""
+        """Pad the sentence to `width` rows, on the left if `is_left`, else on the right."""
         surplus = width - len(self.words)
         before, after = (surplus, 0) if is_left else (0, surplus)
         return replace(self, num_before=before, num_after=after)
 
     def truncate(self, max_length: int, is_left: bool) -> Self:
-        """Keep that many words, those at the end if `is_left`."""
+        """Keep at most `max_length` words: the last ones if `is_left`, else the first ones."""
         surplus = len(self.words) - max_length
         if surplus <= 0:
             return self
@@ -86,7 +86,7 @@ class ElmoEncoding:
         return replace(self, words=self.words[kept], spans=spans, first_word=kept.start or 0)
 
     def token_to_sequence(self, row: int) -> int | None:
-        """Return 0 for the row of a word."""
+        """Return 0 for the row of a word, None for padding."""
         return self.sequence_ids[row]
 
     def token_to_word(self, row: int) -> int | None:
@@ -128,7 +128,7 @@ def find_width(
     *,
     is_tensor: bool,
 ) -> int | None:
-    """Find to how many words sentences are padded; None = each keeps its length."""
+    """Find the number of words to which sentences are padded; None = each keeps its length."""
     if max_length is not None and max_length < 0:
         raise ValueError(f"Expected max_length of at least 0 words, got {max_length}.")
     if multiple is not None and multiple < 1:
@@ -198,7 +198,7 @@ def _check_texts(texts: Any) -> None:
 
 
 def _is_pair(value: object) -> bool:
-    """Whether these are two texts; words have no spaces within."""
+    """Return whether a value is two texts rather than two words, which contain no spaces."""
     return (
         isinstance(value, list | tuple)
         and len(value) == 2
@@ -220,7 +220,7 @@ def check_words(words: Any, number: int) -> None:
 
 
 def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any], bool]:
-    """Check encoded sentences to pad; return their features by sentence, and "is a batch".
+    """Check encoded sentences; return each feature by sentence, and whether these are a batch.
 
     The feature `main` has `num_axes` axes in one sentence.
     """
@@ -241,10 +241,10 @@ def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any
 def lay_out(
     flat: Array, lengths: Sequence[int], width: int | None, is_left: bool
 ) -> Array | list[Array]:
-    """Arrange the words of all sentences, shape `(words,)`, by sentence.
+    """Arrange by sentence one number for each word of all sentences, shape `(words,)`.
 
     Returns:
-        Shape `(batch, width)` with 0 as padding, or without a width an array for each sentence.
+        Shape `(batch, width)` with 0 as padding; without a width, an array for each sentence.
     """
     if width is None:
         return np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else []
@@ -256,7 +256,7 @@ def lay_out(
 
 
 def join_rows(name: str, sentences: Sequence[Any], lengths: Sequence[int], num_cells: int) -> Array:
-    """Join the values of sentences, after a row for padding."""
+    """Join one input's values of all sentences in one array; its first row is for padding."""
     tail = (num_cells,) if name == "input_ids" else ()
     arrays = [np.full((1, *tail), int(name == SPECIAL_MASK), np.int64)]
     for sentence, length in zip(sentences, lengths, strict=True):
@@ -271,14 +271,14 @@ def join_rows(name: str, sentences: Sequence[Any], lengths: Sequence[int], num_c
 
 
 def take(tables: Mapping[str, Array], rows: Array | list[Array]) -> dict[str, Any]:
-    """Take the rows of each table."""
+    """Select rows of each table: as one array, or for a list of rows as a list of arrays."""
     if isinstance(rows, np.ndarray):
         return {name: table[rows] for name, table in tables.items()}
     return {name: [table[row] for row in rows] for name, table in tables.items()}
 
 
 def count_axes(ids: Any) -> int:
-    """Count the axes of an array, or of lists in lists, down their first that is not empty."""
+    """Count the axes of an array or of nested lists, by their first item that is not empty."""
     if not isinstance(ids, list | tuple):
         return int(getattr(ids, "ndim", 0))
     first = next((item for item in ids if not isinstance(item, list | tuple) or item), ())
@@ -290,7 +290,7 @@ def make_batch(
     return_tensors: str | TensorType | None,
     encodings: Any = None,
 ) -> BatchEncoding:
-    """Return what tokenizers return."""
+    """Make the `BatchEncoding` that tokenizers return."""
     # PyTorch takes over the memory of the arrays; the base class would copy them cell by cell.
     if return_tensors is not None and TensorType(return_tensors) == TensorType.PYTORCH:
         data = {

@@ -49,9 +49,9 @@ class ElmoTokenizer(PythonBackend):
 
     A word is always one row: `[word start, characters, word end, padding characters]`, cut or
     filled to `max_characters_per_token` cells. A row of zeros is not a word. The characters are the
-    UTF-8 bytes of the word (without a vocabulary; lone surrogates are omitted), or its code points
-    as listed in `char_vocab`. With a `word_vocab`, a word also has an id in it. The model adds the
-    boundaries of a sentence itself: they have no rows.
+    UTF-8 bytes of the word (lone surrogates are omitted), or its code points as listed in a given
+    `char_vocab`. With a `word_vocab`, a word also has an id in that lexicon. The model itself adds
+    the boundaries of a sentence, so the tokenizer makes no rows for them.
 
     Sources, with all ids shifted by one here: bilm-tf (`UnicodeCharsVocabulary`), AllenNLP
     (`ELMoCharacterMapper`), ELMoForManyLangs (`create_one_batch`).
@@ -71,10 +71,10 @@ class ElmoTokenizer(PythonBackend):
         characters: Spelling of a word; None = bytes, or code points if `char_vocab` is given. With
             "none", a word only has its id in `word_vocab`.
         char_vocab: Entries of the character table; the first has id 1. Entries of one code point
-            are used. Of equal entries, here and below, the last counts, as in the original
-            implementations.
+            and `unknown` are used. If entries are equal, here or in `word_vocab`, the last one
+            counts, as in the original implementations.
         word_vocab: Entries of the word lexicon; the first has id 1. None = no lexicon. Complete
-            words are looked up; if spelled in code points, words cut to their cells.
+            words are looked up; with code points, the words as cut to their cells.
         max_characters_per_token: Cells of a word, its start and end marks included.
         sentence_start: Word that means the start of a sentence.
         sentence_end: Word that means the end of a sentence.
@@ -148,7 +148,7 @@ class ElmoTokenizer(PythonBackend):
         """Build the tokenizer that fits a biLM.
 
         Args:
-            config: The biLM's configuration; it gives the cells of a word and the special ids.
+            config: The biLM's configuration; it gives the number of cells and the special ids.
             char_vocab: See the class; None = bytes, if the biLM reads characters.
             word_vocab: See the class; needed if the biLM has a word lexicon.
             kwargs: Further arguments of the class.
@@ -194,7 +194,7 @@ class ElmoTokenizer(PythonBackend):
     def save_vocabulary(
         self, save_directory: str | PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Write each vocabulary as a JSON list, an entry a line; bytes have none."""
+        """Write each vocabulary as a JSON list, an entry a line; bytes have no vocabulary."""
         paths = []
         for name, file_name in VOCAB_FILES_NAMES.items():
             vocab = getattr(self, name.removesuffix("_file"))
@@ -220,7 +220,7 @@ class ElmoTokenizer(PythonBackend):
         return self.vocab_size
 
     def get_vocab(self) -> dict[str, int]:
-        """Name the ids in the first of `model_input_names`: of characters if there are any."""
+        """Map characters to ids, or words of the lexicon if the biLM reads no characters."""
         if self.characters != "bytes":
             return {entry: row for row, entry in enumerate(self._tables.entries)}
         return {
@@ -231,7 +231,7 @@ class ElmoTokenizer(PythonBackend):
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Only the id 0, that of no word."""
+        """Only the id 0, which means "no word"."""
         return [self.pad_token_id]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -267,7 +267,7 @@ class ElmoTokenizer(PythonBackend):
         return split_text(text, self.word_pattern)[0]
 
     def spell(self, words: Sequence[str]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return the ids of distinct words, faster than a call does.
+        """Return the ids of distinct words, faster than a call of the tokenizer does.
 
         Args:
             words: Words, none of them twice.
@@ -351,12 +351,12 @@ class ElmoTokenizer(PythonBackend):
 
         Args:
             encoded_inputs: A sentence (a mapping from input names to ids), a list of them, or a
-                mapping from input names to lists of ids. What is no input of the biLM is passed on.
+                mapping from input names to lists of ids. Values of other names are passed on.
             padding: True or "longest", "max_length", or False.
             max_length: Words of a sentence with `padding="max_length"`.
             pad_to_multiple_of: Words of a sentence are made a multiple of this.
             padding_side: "left" or "right"; None = `self.padding_side`.
-            return_attention_mask: False leaves the mask out, if it has not been there.
+            return_attention_mask: False adds no mask to sentences that come without one.
             return_tensors: "pt", "np", or None: PyTorch if the ids are, else NumPy.
             verbose: As in the base class.
 
@@ -406,12 +406,12 @@ class ElmoTokenizer(PythonBackend):
         return ids[0] if isinstance(tokens, str) else ids
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """Turn ids back into words, as far as those were not cut.
+        """Turn ids back into words, without characters that were cut off.
 
         Args:
             ids: Ids of words, shape `(tokens, characters)`, or of one word, `(characters,)`; one
                 axis less if the biLM reads no characters.
-            skip_special_tokens: Whether to leave out padding, else it is `pad_token`.
+            skip_special_tokens: Whether to leave out padding; if not, padding becomes `pad_token`.
 
         Returns:
             The words, or one word.
@@ -433,7 +433,7 @@ class ElmoTokenizer(PythonBackend):
     def decode(
         self, token_ids: Any, skip_special_tokens: bool = False, **kwargs: Any
     ) -> str | list[str]:
-        """Turn a sentence's ids back into words with spaces between, or those of a batch."""
+        """Turn a sentence's ids back into a text of words, or a batch's into a list of texts."""
         if count_axes(token_ids) > self._num_sentence_axes:
             return [self._decode(ids, skip_special_tokens, **kwargs) for ids in token_ids]
         return self._decode(token_ids, skip_special_tokens, **kwargs)

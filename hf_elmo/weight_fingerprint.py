@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class WeightFingerprint:
-    """Identity and version of weights, and the settings they are used with: equal while unchanged.
+    """Identity and version of weights, with their settings; equal as long as nothing changes.
 
     No value of a weight is read, so a GPU is not synchronised. PyTorch counts writes to a tensor,
     but not writes through `weight.data` or by fused optimisers. Code that writes through `data`
@@ -43,7 +43,7 @@ class WeightFingerprint:
 def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightFingerprint | None:
     """Take the fingerprint of weights; None if changes would not be seen: then cache nothing.
 
-    Only plain parameters have one. Inference tensors have no version, and the weights of
+    Only plain parameters have a fingerprint. Inference tensors have no version, and the weights of
     parametrizations, pruning, `functional_call` and quantized subclasses are computed elsewhere.
     """
     weights = list(weights)
@@ -57,11 +57,11 @@ def fingerprint_module(
     """Take the fingerprint of a module; None if its result may depend on more than its weights.
 
     Args:
-        config: Its configuration.
+        config: Configuration of the module.
         module: The module.
-        classes: Of it and of all its parts. A subclass does not count: adapters and
-            parametrizations make some, and keep weights where nobody looks for them. No part may
-            be replaced, wrapped or hooked.
+        classes: Allowed types of the module and its parts. A subclass does not count: adapters and
+            parametrizations make subclasses, and keep weights where nobody looks for them. No part
+            may be replaced, wrapped or hooked.
     """
     if nn.modules.module._has_any_global_hook():
         return None
@@ -81,7 +81,7 @@ def fingerprint_module(
 
 
 class KeptResult(Generic[Result]):
-    """One result, kept while its key is the same. It is neither copied nor pickled.
+    """Cache of one result, kept while its key is the same, and neither copied nor pickled.
 
     Threads may share it.
     """
@@ -94,7 +94,7 @@ class KeptResult(Generic[Result]):
         self._kept: tuple[Any, Result] | None = None
 
     def get(self, key: Any, compute: Callable[[], Result]) -> Result:
-        """Return the result for a key, computed only if another was kept."""
+        """Return the result for a key; compute it only if no result for that key is kept."""
         kept = self._kept  # once: another thread may replace it
         if kept is None or kept[0] != key:
             self._kept = kept = key, compute()

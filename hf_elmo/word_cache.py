@@ -32,7 +32,7 @@ def encode_distinct(
     input_ids: Tensor | None,
     word_input_ids: Tensor | None,
 ) -> Tensor:
-    """Encode words, equal words once, cached words not at all.
+    """Return the vectors of words; encode each distinct word that is not cached once.
 
     Args:
         encoder: Computes the vectors of words.
@@ -71,7 +71,7 @@ def encode_distinct(
 
 
 def _read_ids(name: str, ids: Tensor | None, size: int) -> list[npt.NDArray[np.int32]]:
-    """Copy ids to the CPU, shape `(words, columns)`, and check them there; [] if there are none."""
+    """Check ids on the CPU; return a list of one array `(words, columns)`, or [] without ids."""
     if ids is None:
         return []
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
@@ -95,7 +95,7 @@ def encode_in_chunks(
 
     Args:
         encode: Computes the vectors of a chunk.
-        config: Its filters and its padding are used.
+        config: Its filters and its padding character id are used.
         input_ids: As for `encode_distinct`.
         word_input_ids: As for `encode_distinct`.
 
@@ -119,11 +119,11 @@ def encode_in_chunks(
 
 
 class WordCache:
-    """Cache the vectors of words; without room, the least recently used ones are dropped.
+    """Cache of word vectors; when it is full, the least recently used ones are dropped.
 
-    A vector depends on a word, on weights and on settings: when their fingerprint changes, all
-    vectors are dropped. Threads can share a cache. Copies and forked processes start with an empty
-    one.
+    A vector depends on a word, on weights and on settings. When the fingerprint of weights and
+    settings changes, all vectors are dropped. Threads can share a cache. Copies and forked
+    processes start with an empty cache.
 
     Args:
         max_bytes: Limit of the size of all entries; 0 = cache nothing.
@@ -161,7 +161,7 @@ class WordCache:
         """Look words up; compute and store the missing ones.
 
         Args:
-            keys: Distinct words, all of one length.
+            keys: Ids of distinct words as bytes, all of one length.
             weights: Fingerprint of the weights.
             compute: Computes the vectors of words, shape `(words, width)`.
 

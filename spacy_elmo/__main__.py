@@ -31,8 +31,8 @@ def show_mix(
 ) -> None:
     """Show how each component of a trained pipeline mixes ELMo's layers.
 
-    Each row is a mix: the shares of the word vectors and of each LSTM layer (their sum is 1), and
-    gamma, the factor of the sum.
+    Each row is a mix: the shares of the word vectors and of each LSTM layer, then gamma. The shares
+    add up to 1; gamma is the factor of the weighted sum.
     """
     mixes = collect_mixes(spacy.load(pipeline))
     if not mixes:

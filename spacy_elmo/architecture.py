@@ -27,7 +27,7 @@ class DocLayers(NamedTuple):
 
     Attributes:
         layers: Shape `(layers, tokens, width)`, zeros for white space.
-        segments: Words of each sentence as the biLM read it.
+        segments: Word positions of each sentence that the biLM read.
     """
 
     layers: Array
@@ -56,14 +56,14 @@ def make_elmo_model(
     quantization: Literal["int8"] | None = None,
     backend: Literal["auto", "torch", "onnx"] = "auto",
 ) -> ThincModel:
-    """Wrap a biLM; its weights are loaded on first use.
+    """Make a thinc model of a biLM; its weights are loaded on first use.
 
     Args:
         name: Folder with `config.json` and `model.safetensors`, name on the Hugging Face Hub, or
             "elmo-mini-en", the bundled model.
         revision: Branch, tag or commit on the Hub; None = the newest.
-        dtype: Data type of the stored weights, and of the computation where the engine has it; None
-            = the model's own. `doc.tensor` is always float32.
+        dtype: Data type of the stored weights, and of the computation if the engine supports it.
+            None = the model's own. `doc.tensor` is always float32.
         quantization: `"int8"` = 8-bit LSTM products on a CPU, by ONNX Runtime. The stored weights
             are not quantized.
         backend: `"torch"`, `"onnx"`, or `"auto"` = PyTorch while the biLM is trained, otherwise the
@@ -83,7 +83,7 @@ def make_elmo_model(
 
 
 def get_shim(model: ThincModel) -> ElmoShim:
-    """Return the shim with the biLM of a thinc model."""
+    """Return the shim of a thinc model, which holds the biLM."""
     return cast(ElmoShim, model.shims[0])
 
 
@@ -95,7 +95,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
 def forward(
     model: ThincModel, docs: Sequence[Doc], is_train: bool
 ) -> tuple[list[DocLayers], Callable[[list[Array]], list[Doc]]]:
-    """Compute the layers of docs; return a function that takes their gradients, too."""
+    """Return the layers of docs, and a function that takes the gradients of these layers."""
     segments = [find_doc_segments(model, doc) for doc in docs]
     if is_train:
         return train_layers(model, docs, segments)
@@ -122,7 +122,7 @@ def compute_layers(
     *,
     cache: "LayerCache | None" = None,
 ) -> list[DocLayers]:
-    """Compute the layers of docs, with the arguments of `iterate_word_layers`."""
+    """Compute the layers of docs; see `iterate_word_layers` for the arguments."""
     results = [
         DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)
     ]
@@ -142,14 +142,14 @@ def iterate_word_layers(
     whole_sentences: bool = False,
     cache: "LayerCache | None" = None,
 ) -> Iterator[WordLayers]:
-    """Compute the layers of the words of docs in order, in pieces that bound memory.
+    """Compute the layers of docs in order, piece by piece, to bound memory.
 
     Args:
         model: Model of `make_elmo_model`.
         docs: Docs; they can be empty.
         segments: Sentences of each doc.
         whole_sentences: Do not split long sentences into pieces.
-        cache: Cache of layers by sentence; None = no cache.
+        cache: Cache with the layers of sentences; None = no cache.
     """
     from hf_elmo.inference import batches, embedding
 
@@ -187,7 +187,7 @@ def train_layers(
     """Compute the layers of docs, and keep all activations for one backward pass.
 
     Returns:
-        The layers, and a function that takes the gradient of each doc's layers, once, and adds to
+        The layers, and a function to call once with the gradient of each doc's layers. It adds to
         the gradients of the biLM's parameters.
     """
     results = [

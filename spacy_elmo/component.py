@@ -41,9 +41,9 @@ class Prediction(NamedTuple):
     """Prediction of `Elmo` for a doc.
 
     Attributes:
-        vectors: The mix, shape `(tokens, width)`; zeros for white space.
+        vectors: Mixed layers, shape `(tokens, width)`; zeros for white space.
         layers: Shape `(layers, tokens, width)`; None = not needed.
-        segments: Words of each sentence as the biLM read it.
+        segments: Word positions of each sentence that the biLM read.
     """
 
     vectors: Array
@@ -68,7 +68,7 @@ class Prediction(NamedTuple):
     },
 )
 class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C class
-    """Set the contextual vectors of tokens as `doc.tensor`, and their layers on request.
+    """Set `doc.tensor` to the contextual vectors of the tokens, and store all layers on request.
 
     Args:
         nlp: Pipeline.
@@ -78,13 +78,13 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             `"auto"` = the sentences if an earlier component has set them, else the complete doc.
             Long inputs run in windows, with the same result.
         max_length: Maximum number of words; longer sentences are split into parts without shared
-            context, which is faster for long docs without sentences. None = never split.
+            context. Splitting is faster for long docs without sentences. None = never split.
         max_batch_tokens: Words that the biLM runs at once, to bound memory; None = 2048.
         set_tensor: Set `doc.tensor`. `"auto"` = unless a later component reads the vectors of a
-            `tok2vec` component from it; `token._.elmo` is available in both cases.
+            `tok2vec` component from it. With `"auto"`, `token._.elmo` is available in both cases.
         store_layers: Set `doc._.elmo_layers`.
         store_weights: Save the weights with the pipeline. Otherwise the pipeline stores the model's
-            name and revision, and both must be available when it is loaded.
+            name and revision; this revision must be available when the pipeline is loaded.
         frozen: Training does not change the biLM.
         device: Device of the biLM, such as `"cuda:0"`; None = device of the pipeline.
         mix: `layers`, `weights` and `gamma` of the vectors; see `MixSettings`.
@@ -231,13 +231,13 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
         Args:
             get_examples: Not used, because the biLM is pretrained.
-            nlp: Pipeline; the listeners of its later components get their width.
+            nlp: Pipeline; components that listen to this one get widths that they lack.
             cache: `LayerCache` for training other components; None = a cache in memory.
 
         Raises:
             OSError: If the model does not exist.
-            ValueError: If it is not an ELMo, if the mix does not fit it, or if there is a cache but
-                training changes the layers.
+            ValueError: If the model is not an ELMo, if the mix does not fit the model, or if there
+                is a cache but training changes the layers.
         """
         if cache is not None and self.is_trainable:
             raise ValueError("Expected no cache where frozen = false: the layers change.")
@@ -248,7 +248,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             self._check_listeners(nlp)
 
     def _check_listeners(self, nlp: Language) -> None:
-        """Warn if no later component reads this one; set the widths of its readers."""
+        """Warn if no later component reads these layers; set widths that listening models lack."""
         later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
         models: dict[str, Any] = {name: getattr(pipe, "model", None) for name, pipe in later}
         own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
@@ -279,12 +279,12 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Start a batch that the biLM learns from; a frozen biLM only notes its sentences.
+        """Start a batch that the biLM learns from; a frozen biLM only notes the docs' sentences.
 
         Args:
             examples: Batch.
             drop: Not used, because the biLM has its own dropout.
-            sgd: Optimizer; None = `finish_update` follows.
+            sgd: Optimizer; None = `finish_update` is called later.
             losses: Losses by component; the squares of the listeners' gradients are added to them,
                 as in spaCy's `tok2vec`.
 
@@ -303,8 +303,8 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
     def finish_update(self, sgd: Optimizer) -> None:
         """Update the biLM when the listeners have sent their gradients.
 
-        `nlp.update(sgd=...)` calls this earlier: then the update happens at the next use of the
-        biLM.
+        `nlp.update(sgd=...)` calls this before the listeners have sent gradients. In this case, the
+        biLM is updated at its next use.
         """
         self.source.take_step(sgd)
 
@@ -346,10 +346,10 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         return self.source.remove_listener(listener, component_name)
 
     def find_listeners(self, component: Any) -> None:
-        """Connect the listeners of a later component, and note readers of `doc.tensor`.
+        """Connect the ELMo listeners of a component; note spaCy listeners, which read `doc.tensor`.
 
         Raises:
-            ValueError: If a listener is spaCy's own, which reads other vectors.
+            ValueError: If a `spacy.Tok2VecListener.v1` names this component as its upstream.
         """
         if not isinstance(getattr(component, "model", None), Model):
             return
@@ -370,7 +370,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                 self.add_listener(node, component.name)
 
     def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
-        """Return the parts to save: vocab, and model/ as `save_pretrained` writes it."""
+        """Return the parts to save: the vocab, and the folder model/ with the biLM."""
         vocab = self.vocab
         return {
             "vocab": Part(
@@ -414,7 +414,7 @@ def _find_device(name: str) -> torch.device:
 
 
 def _gather(stream: Iterable[Doc], num_docs: int, num_words: int) -> Iterator[list[Doc]]:
-    """Group docs within both limits; a group has at least one doc."""
+    """Group docs within the limits of docs and of words; a group has at least one doc."""
     docs: list[Doc] = []
     waiting = 0  # words of these docs
     for doc in stream:

@@ -18,10 +18,10 @@ class Part(NamedTuple):
 
 
 class SavedComponent:
-    """Component that saves each of its parts under its own name, such as `model/`."""
+    """Component that saves each of its parts under the part's name, such as `model/`."""
 
     def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
-        """Return the parts by name; `exclude` names parts of the vocab too."""
+        """Return the parts by name; `exclude` can also name parts of the vocab."""
         raise NotImplementedError
 
     def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
@@ -30,7 +30,7 @@ class SavedComponent:
         util.to_disk(path, {name: part.write for name, part in parts}, exclude)
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
-        """Read the folder of `to_disk`; the model's name in the configuration is not used.
+        """Read a folder of `to_disk`; the model's name in the configuration is not used.
 
         Raises:
             OSError: If the folder holds no model.
@@ -59,7 +59,7 @@ class SavedComponent:
 
 
 def pack_folder(write: Callable[[Path], None]) -> bytes:
-    """Pack the files that a function writes to a new folder into bytes."""
+    """Let a function write files to a new folder, and return them packed as bytes."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
         write(folder)
@@ -69,7 +69,7 @@ def pack_folder(write: Callable[[Path], None]) -> bytes:
 
 
 def unpack_folder(data: bytes, read: Callable[[Path], Any]) -> None:
-    """Let a function read a folder with the files of `pack_folder`."""
+    """Unpack the bytes of `pack_folder` to a folder, and let a function read this folder."""
     with TemporaryDirectory() as folder:
         for name, content in srsly.msgpack_loads(data).items():
             (Path(folder) / Path(name).name).write_bytes(content)

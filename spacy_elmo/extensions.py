@@ -1,7 +1,7 @@
 """Custom attributes of ELMo: `doc._`, `span._` and `token._`.
 
-They are computed from the doc's own data by functions that can be pickled, so that they also work
-in other processes and for stored docs.
+The attributes are computed from the doc's own data by functions that can be pickled. So the
+attributes also work in other processes and for stored docs.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ def register_extensions() -> None:
     The `elmo` component calls this; call it yourself to read stored docs without a pipeline.
 
     Raises:
-        ValueError: If another program has set an attribute of the same name.
+        ValueError: If other code has set an attribute of the same name.
     """
     _register(Doc, "elmo_layers", get_layers, set_layers)
     _register(Doc, "elmo_vectors", get_vectors, set_vectors)
@@ -47,16 +47,16 @@ def register_roles() -> None:
     """Add `doc._.srl`, for the `elmo_task` component.
 
     Raises:
-        ValueError: If another program has set an attribute of this name.
+        ValueError: If other code has set an attribute of this name.
     """
     _register(Doc, "srl", get_roles)
 
 
 def get_roles(doc: Doc) -> list[Role]:
-    """Return the roles of an `elmo_task` component; `doc._.srl`.
+    """Return `doc._.srl`: the semantic roles that an `elmo_task` component has found.
 
     Raises:
-        ValueError: If the doc's tokens have changed since.
+        ValueError: If the number of tokens has changed since the component ran.
     """
     num_tokens, roles = doc.user_data.get(ROLES_KEY, (len(doc), ()))
     _check_num_tokens(doc, num_tokens)
@@ -75,7 +75,7 @@ def _register(kind: Any, name: str, getter: Any, setter: Any = None) -> None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two functions have one definition, perhaps in a reloaded module."""
+    """Return whether two functions have the same definition, even if a module was reloaded."""
     names = ("__module__", "__qualname__")
     return [getattr(one, name, None) for name in names] == [getattr(other, name) for name in names]
 
@@ -90,12 +90,12 @@ def put_vectors(doc: Doc, vectors: Array) -> None:
 
 
 def get_layers(doc: Doc) -> Array:
-    """Return all layers of each token, shape `(layers, tokens, width)`; `doc._.elmo_layers`.
+    """Return `doc._.elmo_layers`: all layers of each token, shape `(layers, tokens, width)`.
 
     Layer 0 holds the context-free word vectors; white space has zeros.
 
     Raises:
-        ValueError: If they were not stored, or the doc's tokens have changed since.
+        ValueError: If no layers were stored, or the number of tokens has changed since then.
     """
     layers = doc.user_data.get(LAYERS_KEY)
     if layers is None:
@@ -113,12 +113,12 @@ def set_layers(doc: Doc, layers: Array | None) -> None:
 
 
 def get_vectors(doc: Doc) -> Array:
-    """Return the vector of each token, shape `(tokens, width)`; `doc._.elmo_vectors`.
+    """Return `doc._.elmo_vectors`: the vector of each token, shape `(tokens, width)`.
 
-    They are `doc.tensor`, unless it has to hold another component's vectors.
+    The vectors are `doc.tensor`, unless that has to hold another component's vectors.
 
     Raises:
-        ValueError: If the doc has none, or its tokens have changed since.
+        ValueError: If the doc has no ELMo vectors, or its number of tokens has changed since then.
     """
     vectors = doc.user_data.get(VECTORS_KEY)
     if vectors is None and _has_own_tensor(doc):
@@ -147,7 +147,7 @@ def _has_own_tensor(doc: Doc) -> bool:
 
 
 def _count_characters(doc: Doc) -> int:
-    """Return `len(doc.text)` without building the text: tokens ask for it one by one."""
+    """Return `len(doc.text)` without building the text, as each `token._.elmo` needs it."""
     return doc[-1].idx + len(doc[-1].text_with_ws) if len(doc) else 0
 
 
@@ -156,7 +156,7 @@ def _is_mark(key: object) -> bool:
 
 
 def set_vectors(doc: Doc, vectors: Array | None) -> None:
-    """Store the vectors of tokens apart from `doc.tensor`; None = no vectors."""
+    """Store the vectors of tokens outside `doc.tensor`; None = no vectors."""
     doc.user_data.pop(TENSOR_KEY, None)
     doc.user_data.pop(VECTORS_KEY, None)
     if vectors is not None:
@@ -164,9 +164,9 @@ def set_vectors(doc: Doc, vectors: Array | None) -> None:
 
 
 def get_mean_vector(piece: Doc | Span) -> Array:
-    """Average the vectors of the words, without white space; `doc._.elmo`, `span._.elmo`.
+    """Return `doc._.elmo` or `span._.elmo`: the mean vector of the words, without white space.
 
-    `doc.vector` and `span.vector` include white space, which makes them shorter.
+    `doc.vector` and `span.vector` include white space, which makes these vectors shorter.
     """
     doc = piece.doc
     start, end = (piece.start, piece.end) if isinstance(piece, Span) else (0, len(doc))
@@ -176,7 +176,7 @@ def get_mean_vector(piece: Doc | Span) -> Array:
 
 
 def get_token_vector(token: Token) -> Array:
-    """Return the vector of a token, shape `(width,)`; `token._.elmo`."""
+    """Return `token._.elmo`: the vector of a token, shape `(width,)`."""
     return get_vectors(token.doc)[token.i]
 
 

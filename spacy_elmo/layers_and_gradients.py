@@ -34,7 +34,7 @@ class TrainingBatch:
     Attributes:
         docs: Docs of the batch.
         layers: Layers of each doc.
-        backprop: Takes a list with the gradient of each doc's layers. It is called once.
+        backprop: Function to call once with a list of the gradients of each doc's layers.
         gradients: Sum of the gradients that listeners have sent; None = no gradients yet.
     """
 
@@ -44,7 +44,7 @@ class TrainingBatch:
     gradients: list[Array] | None = None
 
     def receive(self, docs: Sequence[Doc], gradients: Sequence[Array]) -> float:
-        """Add gradients of docs' layers; return the sum of their squares."""
+        """Add the gradients of docs' layers; return the sum of the squared gradients."""
         if self.gradients is None:
             self.gradients = [0.0 * layers for layers, _ in self.layers]
         sums = {id(doc): total for doc, total in zip(self.docs, self.gradients, strict=True)}
@@ -112,15 +112,15 @@ class LayerSource:
     ) -> tuple[list[DocLayers], Callable[[list[Array]], None] | None]:
         """Return the layers of docs to a listener.
 
-        They come from the batch that the biLM learns from, from the held layers, from the cache, or
-        from the biLM. The result does not depend on what was computed before.
+        The layers come from the batch that the biLM learns from, from the held layers, from the
+        cache, or from the biLM. Earlier computations do not change the result.
 
         Args:
             docs: Any docs.
             is_train: The listener learns.
 
         Returns:
-            The layers, and a function that takes their gradients; None = the biLM does not learn.
+            The layers, and a function that takes their gradients (None if the biLM does not learn).
         """
         if is_train and self.frozen and self.cache is None:
             self.cache = make_layer_cache()
@@ -171,7 +171,7 @@ class LayerSource:
         self._losses[self._name] = self._losses.get(self._name, 0.0) + loss
 
     def take_step(self, sgd: Optimizer) -> None:
-        """Update the biLM with the gradients so far, and again when more of the batch arrive."""
+        """Update the biLM with the gradients so far; if the batch has none yet, wait for them."""
         if self.frozen:
             return
         self.finish_batch()
@@ -180,7 +180,7 @@ class LayerSource:
         self._waiting_sgd = None if self._batch is None else sgd
 
     def finish_batch(self) -> None:
-        """Backpropagate the gradients of the listeners, and take the step that waits for them."""
+        """Backpropagate the listeners' gradients, then take a step that `take_step` postponed."""
         if self._batch is None or self._batch.gradients is None:
             return
         self._batch.backprop(self._batch.gradients)
@@ -195,7 +195,7 @@ class LayerSource:
 
 
 class SourceLink:
-    """Weak reference of a listener to the source in an `elmo` component."""
+    """Weak reference from a listener to the `LayerSource` of an `elmo` component."""
 
     def __init__(self, source: LayerSource | None = None) -> None:
         self.connect(source)

@@ -19,9 +19,9 @@ class HeldDoc:
     """State of a doc.
 
     Attributes:
-        words: Ids of the doc's words; the doc may be retokenized later.
-        segments: Sentences as the biLM read them. Later components may set other sentences, but all
-            listeners get these.
+        words: Ids of the doc's words, to notice if the doc is retokenized later.
+        segments: Sentences that the biLM read. Later components may set other sentences in the doc,
+            but all listeners get these.
         layers: Shape `(layers, tokens, width)`; None = not held.
         num_readers: Number of listeners that have not read the layers yet.
     """
@@ -33,10 +33,10 @@ class HeldDoc:
 
 
 class HeldLayers:
-    """Layers by doc. An entry exists as long as its doc; threads can share it.
+    """Hold layers by doc. An entry exists as long as its doc; threads can share this object.
 
     Args:
-        max_bytes: Limit of all layers.
+        max_bytes: Maximum size of all layers together.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

@@ -23,8 +23,8 @@ class LearnedMix(NamedTuple):
     """A learned mix (Peters et al. 2018, eq. 1).
 
     Attributes:
-        shares: Weight of each layer in the sum, the word vectors first: `softmax(w)`.
-        gamma: Factor of the sum.
+        shares: Weight of each layer in the sum, the word vectors first: softmax of the learned `w`.
+        gamma: Factor of the weighted sum.
     """
 
     shares: Array
@@ -35,7 +35,7 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
     """Set the mix to the mean of the layers.
 
     Raises:
-        ValueError: If there is no `elmo` component, or its width differs.
+        ValueError: If there is no `elmo` component, or its width is not the listener's.
     """
     if model.layers:
         model.layers[0].initialize()
@@ -54,8 +54,8 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
 def get_mix(model: ThincModel) -> LearnedMix:
     """Return the mix of a listener.
 
-    The parameters are distances from the mean of the layers and from a gamma of 1, so that they
-    start at zero and decay towards it. They are divided by `learn_rate_scale`, to learn faster.
+    Parameters of zero give the mean of the layers and a gamma of 1. So the parameters start at zero
+    and decay towards zero. They are stored divided by `learn_rate_scale`, to learn faster.
     """
     scale = model.attrs["learn_rate_scale"]
     shares = model.ops.softmax(scale * model.get_param("mix"))
@@ -113,14 +113,14 @@ def mix_tokens(
 ) -> Tensor:
     """Mix the layers of each token.
 
-    bilm-tf normalizes over the batch (bilm/elmo.py, `weight_layers`), so that the vectors of a
-    sentence depend on other sentences.
+    Layer norm is over each sentence. In bilm-tf (bilm/elmo.py, `weight_layers`), it is over the
+    batch, so that the vectors of a sentence depend on other sentences.
 
     Args:
         layers: Shape `(layers, tokens, width)`, zeros for white space.
         weights: Weights before the softmax, shape `(layers,)`.
-        gamma: Factor of the sum, shape `(1,)`.
-        sentences: Rows of the words of each sentence to normalize over; none = no layer norm.
+        gamma: Factor of the weighted sum, shape `(1,)`.
+        sentences: Rows of each sentence's words, for layer norm; empty = no layer norm.
 
     Returns:
         Shape `(tokens, width)`.

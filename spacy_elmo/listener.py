@@ -31,19 +31,20 @@ def make_elmo_listener(
     train_gamma: bool = True,
     learn_rate_scale: float = LEARN_RATE_SCALE,
 ) -> ThincModel:
-    """Mix the layers of the pipeline's `elmo` component with learned weights.
+    """Make a model that mixes the layers of the pipeline's `elmo` component by learned weights.
 
-    Computes `gamma * sum_j softmax(w)_j * layer_j` (Peters et al. 2018, eq. 1), then dropout. The
-    initial mix is the mean of the layers; the optimizer's weight decay pulls the mix towards it.
+    Computes `gamma * sum_j softmax(w)_j * layer_j` (Peters et al. 2018, eq. 1) with learned `w` and
+    `gamma`, then dropout. The initial mix is the mean of the layers; the optimizer's weight decay
+    pulls the mix towards this mean.
 
     Args:
-        upstream: Name of the `elmo` component; `"*"` = the last one before.
+        upstream: Name of the `elmo` component; `"*"` = the last one before this component.
         width: Output width; None = set when the pipeline is initialized.
         layer_norm: `"sentence"` = normalize each layer over each sentence before mixing.
         dropout: Dropout probability of the output, in training only.
         l2: The paper's lambda: `l2 * ||w||^2` is added to the loss.
         train_gamma: Learn gamma; otherwise it is 1.
-        learn_rate_scale: Learning rate of the mix, relative to other parameters.
+        learn_rate_scale: Learning rate of the mix as a multiple of the other parameters' rate.
 
     Returns:
         A model from docs to vectors, `(tokens, width)` each.
@@ -70,7 +71,7 @@ def make_elmo_listener(
 
 @registry.architectures(MIX)
 def make_elmo_mix(model: ThincModel, listener: ThincModel) -> ThincModel:
-    """Give a listener its own, frozen biLM; `nlp.replace_listeners` writes this architecture.
+    """Make a copy of a listener with its own, frozen biLM, for `nlp.replace_listeners`.
 
     Args:
         model: Model of `spacy_elmo.ElmoModel.v1`.
@@ -88,7 +89,7 @@ def make_elmo_mix(model: ThincModel, listener: ThincModel) -> ThincModel:
 
 
 def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> ThincModel:
-    """Replace a listener by a mix with a copy of the biLM, for `nlp.replace_listeners`."""
+    """Make the mix, with its own biLM, that replaces a listener in `nlp.replace_listeners`."""
     for tok2vec, key, config in _REPLACED:
         if not any(value is config for value in tok2vec.values()):  # the path was that of tok2vec
             content = dict(config)
@@ -103,12 +104,12 @@ def replace_listener_config(
 ) -> dict[str, Any]:
     """Make the configuration that replaces a listener.
 
-    `nlp.replace_listeners` calls this for each path that it is given.
+    `nlp.replace_listeners` calls this for each listener's path in the configuration.
 
     Args:
         bilm_config: Section of the biLM.
-        tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`
-            with listeners: its first remaining listener is replaced.
+        tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`,
+            whose first remaining listener is replaced.
     """
     sections = {key: tok2vec_config.get(key) for key in ("elmo", "elmo_output")}
     place = next((key for key, x in sections.items() if x and x["@architectures"] == LISTENER), "")

@@ -18,7 +18,7 @@ class MixSettings(NamedTuple):
     Attributes:
         layers: Indices of the layers to mix: 0 = word vectors, -1 = top layer; None = all.
         weights: Weight of each of these layers, before the softmax; None = the model's own mix.
-        gamma: Factor of the sum; None = the model's own.
+        gamma: Factor of the weighted sum; None = the model's own.
     """
 
     layers: list[int] | None = None

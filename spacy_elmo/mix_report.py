@@ -1,4 +1,4 @@
-"""Report of the learned mixes of a pipeline: as a table, a plot, or lines of a training log."""
+"""Report of a pipeline's learned mixes: a table, a plot, or lines in a training log."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,13 +17,13 @@ SetUpLogger: TypeAlias = Callable[[Language, IO[str], IO[str]], tuple[LogStep, C
 
 
 class MixOfComponent(NamedTuple):
-    """A mix and its place.
+    """A learned mix, with its component and position.
 
     Attributes:
         component: Name of the component.
-        position: `"input"` or `"output"` of its encoder.
+        position: `"input"` or `"output"` of the component's encoder.
         shares: Weight of each layer in the sum, the word vectors first.
-        gamma: Factor of the sum.
+        gamma: Factor of the weighted sum.
     """
 
     component: str
@@ -33,7 +33,7 @@ class MixOfComponent(NamedTuple):
 
 
 def collect_mixes(nlp: Language) -> list[MixOfComponent]:
-    """Find the mixes of all components, in the order of the pipeline, inputs first."""
+    """Find the mixes of all components, in the order of the pipeline, inputs before outputs."""
     mixes = []
     for name, component in nlp.components:
         model = getattr(component, "model", None)
@@ -49,7 +49,7 @@ def collect_mixes(nlp: Language) -> list[MixOfComponent]:
 
 
 def name_layers(mixes: Sequence[MixOfComponent]) -> list[str]:
-    """Name the layers of the largest biLM from the word vectors up."""
+    """Return names for the layers of the biLM with the most layers, the word vectors first."""
     num_layers = max((len(mix.shares) for mix in mixes), default=1)
     return ["words", *(f"LSTM {number}" for number in range(1, num_layers))]
 
@@ -98,7 +98,7 @@ def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
 
 @registry.loggers("spacy_elmo.MixLogger.v1")
 def make_mix_logger(logger: SetUpLogger) -> SetUpLogger:
-    """Let a logger of `spacy train` show the mixes with the scores.
+    """Make a logger for `spacy train` that adds the learned mixes to another logger.
 
     The mixes are printed, and added to the scores, so that loggers such as those of Weights &
     Biases or MLflow find them.

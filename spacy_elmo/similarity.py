@@ -13,8 +13,8 @@ from .extensions import get_mean_vector, get_token_vector
 def add_similarity_hooks(doc: Doc) -> Doc:
     """Let `similarity` of a doc, its spans and its tokens compare ELMo's vectors.
 
-    Without it, both "bank"s of "the river bank by the bank" have a similarity of 1. spaCy does not
-    store hooks, nor pass them between processes: for docs from `nlp.pipe(n_process=2)` or from
+    Without this, both "bank"s of "the river bank by the bank" have a similarity of 1. spaCy does
+    not store hooks, nor pass them between processes: for docs from `nlp.pipe(n_process=2)` or from
     disk, call this function. The `elmo` component must have processed the doc.
     """
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):

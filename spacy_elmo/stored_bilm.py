@@ -1,4 +1,4 @@
-"""The biLM of a pipeline: loaded on first use, stored with its weights or their source alone."""
+"""The biLM of a pipeline: loaded on first use, saved with its weights or only their source."""
 
 import copy
 import hashlib
@@ -49,7 +49,7 @@ class ElmoShim(Shim):
 
     Attributes:
         device: Device of the biLM.
-        store_weights: Store the weights; otherwise only their source.
+        store_weights: Save the weights; otherwise save only their source (name and revision).
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class ElmoShim(Shim):
         return self._bilm
 
     def write(self, folder: Path) -> None:
-        """Write the biLM like `save_pretrained`, or only its source; atomic.
+        """Write the biLM like `save_pretrained`, or only its source; replace the folder atomically.
 
         Raises:
-            ValueError: If the weights are not to be stored, and their source has changed.
+            ValueError: If only the source is to be written, but it is unknown or has changed.
         """
         bilm = self.load()
         source = None if self.store_weights else self._check_source()
@@ -111,11 +111,11 @@ class ElmoShim(Shim):
         shutil.rmtree(old, ignore_errors=True)
 
     def read(self, folder: Path) -> None:
-        """Read the folder of `write`.
+        """Read the biLM from a folder that `write` made.
 
-        If the weights were not stored, they are read from their recorded source. If that is a
-        folder that is missing, they are read from `self.name`. Weights of a folder must be those
-        that the pipeline was saved with.
+        If the weights were not stored, they are read from their recorded source. If the source is a
+        folder that is missing, they are read from `self.name`. Weights in a source folder must not
+        have changed since the pipeline was saved.
 
         Raises:
             OSError: If the folder holds no model.
@@ -252,17 +252,17 @@ class ElmoShim(Shim):
 
 
 def _set_values(parameter: Parameter, values: Tensor) -> None:
-    """Set the values of a parameter, and increment its version, also for values in the same memory.
+    """Set the values of a parameter; increment its version, even if the memory stays the same.
 
     The cache of word vectors and the packed LSTM weights depend on the version. thinc's optimizers
-    write with NumPy, which does not change it.
+    write with NumPy, which does not change the version.
     """
     parameter.data = values
     torch.autograd.graph.increment_version(parameter)
 
 
 def limit_fork_threads() -> None:
-    """Compute with one thread in a forked process, such as those of `nlp.pipe(n_process=2)`.
+    """Compute with one thread in a forked process, such as a worker of `nlp.pipe(n_process=2)`.
 
     The threads of PyTorch's pool do not exist in a fork, which would wait for them forever.
     """

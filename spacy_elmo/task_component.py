@@ -100,7 +100,7 @@ class ElmoTask(SavedComponent):
 
         Raises:
             OSError: If the model does not exist.
-            ValueError: If it is not a task model, or there is no name.
+            ValueError: If it is not a task model, or no model was named.
         """
         if self._loaded is None:
             if not self.source_name:
@@ -148,7 +148,7 @@ class ElmoTask(SavedComponent):
         self._handle_error = error_handler
 
     def _annotate(self, docs: Sequence[Doc]) -> None:
-        """Make examples, predict, write the results."""
+        """Make examples from docs, predict, and write the results to the docs."""
         task = self.load().task
         if task.name in PAIRED:
             raise ValueError(
@@ -179,7 +179,7 @@ class ElmoTask(SavedComponent):
         """Predict whether the second text of a pair follows from the first.
 
         Args:
-            pairs: Premises and hypotheses; each doc is one sentence.
+            pairs: Pairs of a premise and a hypothesis; each doc is one sentence.
 
         Returns:
             The probability of each label, for each pair.
@@ -198,7 +198,7 @@ class ElmoTask(SavedComponent):
         """Answer questions.
 
         Args:
-            pairs: Questions, and paragraphs with their answers; each doc is one sentence.
+            pairs: Pairs of a question and a paragraph with the answer; each doc is one sentence.
 
         Returns:
             The answers.
@@ -232,7 +232,7 @@ class ElmoTask(SavedComponent):
     # Layers of an `elmo` component
 
     def _share_layers(self, docs: Sequence[Doc]) -> "WordInputs":
-        """Return inputs with the layers of an `elmo` component, if its biLM has equal weights."""
+        """Return inputs with an `elmo` component's layers if its biLM is equal, else own inputs."""
         _, model, inputs = self.load()
         source = self.model.attrs["link"].find()
         if source is None:
@@ -249,7 +249,7 @@ class ElmoTask(SavedComponent):
         return inputs.with_layers(partial(_fetch_held, held))
 
     def _is_same(self, source: LayerSource) -> bool:
-        """Return whether the biLM of an `elmo` component equals the model's."""
+        """Return whether the biLM of an `elmo` component equals the biLM of the task model."""
         from hf_elmo.weight_fingerprint import fingerprint_weights
 
         model, shim = self.load().model, get_shim(source.model)
@@ -264,7 +264,7 @@ class ElmoTask(SavedComponent):
         return self._compared[1]
 
     def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
-        """Return the part to save: model/ as training writes it."""
+        """Return the part to save: the folder model/, as training writes it."""
         return {"model": Part(self._write, self._read)}
 
     def _read(self, folder: Path) -> None:
@@ -284,7 +284,7 @@ class ElmoTask(SavedComponent):
 def _fetch_held(
     held: dict[tuple[str, ...], "Tensor"], sentences: Sequence[Sequence[str]], compute: "Compute"
 ) -> Iterator["Tensor"]:
-    """Return the layers of sentences; compute the others."""
+    """Return the layers of sentences; compute the layers that are not held."""
     missing = [words for words in sentences if tuple(words) not in held]
     computed = iter(compute(missing)) if missing else iter(())
     for words in sentences:

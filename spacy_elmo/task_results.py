@@ -22,7 +22,7 @@ class Placed(NamedTuple, Generic[Example]):
     """An example of a task, made from a doc.
 
     Attributes:
-        rows: Positions in the doc of the example's words.
+        rows: Positions of the example's words in the doc.
         example: The example.
     """
 
@@ -46,7 +46,7 @@ class Annotator(NamedTuple, Generic[Example, Found]):
 
 
 def list_words(doc: Doc, rows: Segment) -> list[str]:
-    """List the words at some positions."""
+    """List the words of a doc at the given positions."""
     return [doc[row].text for row in rows]
 
 
@@ -61,7 +61,7 @@ def _read_tagged(
 def _write_entities(
     doc: Doc, placed: list[Placed["TaggedSentence"]], found: list[list["labels.Span"]]
 ) -> None:
-    """Add entities that do not overlap others, like spaCy's own component."""
+    """Add entities that do not overlap the doc's earlier ones, like spaCy's own component."""
     taken = {token.i for entity in doc.ents for token in entity}
     spans = [
         Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)

@@ -14,9 +14,9 @@ def make_elmo_tok2vec(
     elmo_output: ThincModel | None = None,
     maxout_pieces: int = 3,
 ) -> ThincModel:
-    """Concatenate ELMo with the input, and optionally with the output, of an encoder.
+    """Make an encoder with ELMo concatenated to its input and, optionally, to its output.
 
-    Computes `h = encode(maxout([elmo; embed]))`, and `[h; elmo_output]` if there is one: the
+    Computes `h = encode(maxout([elmo; embed]))`, then `[h; elmo_output]` if given. These are
     `[x; ELMo]` and `[h; ELMo]` of Peters et al. 2018, section 3.3, each with its own mix.
 
     Args:

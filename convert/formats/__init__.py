@@ -1,1 +1,1 @@
-"""The formats of old checkpoints, a module each; `format_detection.py` lists them."""
+"""Formats of old checkpoints, with one module per format; `format_detection.py` lists them."""

@@ -107,7 +107,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _find_scope(path: Path, names: Iterable[str]) -> str:
-    """Find the prefix of the names of the biLM's tensors."""
+    """Find the common prefix of the biLM's tensor names."""
     scopes = [
         name.removesuffix(NAMES.characters) for name in names if name.endswith(NAMES.characters)
     ]
@@ -139,7 +139,7 @@ def _find_embedder(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_options(weights: Path) -> Path | None:
-    """Find the options next to the weights, or in AllenNLP's archive folder."""
+    """Find the options next to the weights, or in the folder fta of AllenNLP's archives."""
     places = [weights.with_name(f"{weights.stem}_{OPTIONS}"), weights.with_name(OPTIONS)]
     places += sorted(weights.parent.glob("fta/*options_file"))
     return next((place for place in places if place.is_file()), None)
@@ -148,7 +148,7 @@ def _find_options(weights: Path) -> Path | None:
 def _read_mixes(
     every: Mapping[str, LazyTensor], scope: str, task: str, layer_norm: bool
 ) -> Iterator[tuple[str, Mix]]:
-    """Read the scalar mixes next to the biLM."""
+    """Yield the name and values of each scalar mix stored beside the biLM."""
     scope = scope.removesuffix(BILM_SCOPE)
     for name, gamma in every.items():
         match = re.fullmatch(rf"{re.escape(scope)}(scalar_mix\w*)\.gamma", name)

@@ -35,7 +35,7 @@ MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 
 def recognises(path: Path) -> bool:
-    """Recognise an HDF5 file by its signature, or by its suffix, also if it is broken."""
+    """Recognise an HDF5 file by its signature or suffix, so that broken files are found too."""
     if not path.is_file():
         return False
     with path.open("rb") as file:  # `h5py.is_hdf5` would find the signature of a file in a tar
@@ -73,7 +73,7 @@ def open_variables(path: Path) -> Iterator[dict[str, LazyTensor]]:
 
 
 def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
-    """List the datasets; `visititems` takes minutes for groups that are nested deeply."""
+    """List the datasets without `visititems`, which takes minutes if groups are nested deeply."""
     variables: dict[str, LazyTensor] = {}
     groups, num_names = [("", file)], 0
     for prefix, group in groups:  # which grows meanwhile
@@ -100,7 +100,7 @@ def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
 
 
 def _variable(path: Path, name: str, dataset: h5py.Dataset) -> LazyTensor:
-    """Check a dataset before its values are read."""
+    """Check a dataset without reading its values, and make a lazy tensor of it."""
     source = f"{path.name}: {name}"
     if dataset.dtype.kind != "f":
         raise ConversionError(f"{source}: expected floating-point values, got {dataset.dtype}.")
@@ -171,8 +171,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 def _places(weights: Path, name: str) -> tuple[Path, Path]:
     """List the possible paths of a file that belongs to the weights, such as options.json.
 
-    The first follows AllenAI: `x_weights.hdf5` with `x_options.json`. It is also used for writing.
-    The second is the plain name.
+    The first path follows AllenAI: `x_options.json` for `x_weights.hdf5`. Writers use it too. The
+    second path has the plain name.
     """
     stem = weights.stem
     prefix = stem.removesuffix("weights") if stem.endswith("weights") else f"{stem}_"

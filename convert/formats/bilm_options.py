@@ -20,7 +20,7 @@ DEFAULT_CLIP = 3
 
 
 def read_options(path: Path) -> dict[str, Any]:
-    """Read bilm-tf's options.json, or another JSON object."""
+    """Read bilm-tf's options.json, or another file with a JSON object."""
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
@@ -91,11 +91,11 @@ def _filters(options: Mapping[str, Any]) -> list[list[int]]:
 
 
 def make_config(options: Mapping[str, Any], **others: Any) -> ElmoConfig:
-    """Make the configuration of the biLM that bilm-tf builds from its options.
+    """Make the configuration of the biLM that bilm-tf builds from these options.
 
     Args:
         options: The content of options.json.
-        others: Values of `ElmoConfig` that the options lack or that are unreliable there.
+        others: Values of `ElmoConfig` that the options lack, or state unreliably.
 
     Raises:
         ConversionError: If an option is missing, of the wrong type or out of range.
@@ -190,7 +190,7 @@ def warn_of_guess(source: Path) -> None:
 
 
 def make_options(config: ElmoConfig) -> dict[str, Any]:
-    """Make the options of bilm-tf and AllenNLP; the error lists all unsupported features."""
+    """Make options for bilm-tf and AllenNLP; an error lists all unsupported features."""
     lacks = list(_missing_features(config))
     if lacks:
         raise ConversionError(f"bilm-tf's format does not support this model: {'; '.join(lacks)}.")

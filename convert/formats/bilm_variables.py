@@ -36,7 +36,7 @@ CELL_VARIABLES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
 def standard_name(name: str) -> str:
-    """Return the name that bilm-tf and AllenNLP read for a stored variable."""
+    """Return the standard name of a stored variable, which bilm-tf and AllenNLP read."""
     match = CELL_NAME.fullmatch(name)
     if match is None:
         return name
@@ -93,7 +93,7 @@ RULES = [
 def list_stored_softmax(
     num_words: int, size: int, *, is_shared: bool
 ) -> tuple[StoredTensor, StoredTensor]:
-    """Return the location of the softmax: in the word table, if that is shared."""
+    """Locate the softmax; its weights are the word table if `is_shared`."""
     weights = "embedding" if is_shared else "softmax/W"
     return (
         StoredTensor("softmax.weight", (num_words, size), weights, PLAIN),
@@ -121,16 +121,16 @@ def gather_checkpoint(
     files: tuple[Path, ...],
     vocabulary: Path | None = None,
 ) -> Checkpoint:
-    """Gather a biLM from bilm-tf's options, variables and vocabulary.
+    """Make a checkpoint from bilm-tf's options, variables and vocabulary.
 
     Args:
         options: Content of options.json.
         variables: Variables of the biLM and of an optional softmax, by standard names.
         files: Files that were read, weights first.
-        vocabulary: Vocabulary of a word table or a softmax; None = no vocabulary.
+        vocabulary: Vocabulary file of a word table or a softmax; None = no vocabulary.
 
     Raises:
-        ConversionError: If they do not belong together, or a word table has no vocabulary.
+        ConversionError: If the inputs do not belong together, or a word table has no vocabulary.
     """
     source, reads_words = files[0].name, options.get("char_cnn") is None
     table_name = "embedding" if reads_words else "char_embed"
@@ -175,7 +175,7 @@ def gather_checkpoint(
 
 
 def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
-    """Read a vocabulary like bilm-tf: one word per line, without surrounding whitespace."""
+    """Read a vocabulary as bilm-tf does: one word per line, without surrounding whitespace."""
     try:
         with path.open(encoding="utf-8") as file:
             words = tuple(word for word in map(str.strip, file) if word != SKIPPED_LINE)

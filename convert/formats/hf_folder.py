@@ -71,7 +71,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM of `save_pretrained` or `convert`, with its softmax if there is one."""
+    """Open a biLM saved by `save_pretrained` or `convert`, and its softmax if there is one."""
     folder = sources.checkpoint
     try:
         config = ElmoConfig.from_pretrained(folder)
@@ -171,7 +171,7 @@ def _open_tensor(name: str, file: safe_open) -> LazyTensor:
 
 
 def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
-    """Check that the target words, if there are any, are those of a language model."""
+    """Check that the softmax's words, if there are any, form a valid `TargetVocabulary`."""
     try:
         if checkpoint.target_words is not None:
             TargetVocabulary(checkpoint.target_words)

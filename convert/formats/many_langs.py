@@ -1,4 +1,4 @@
-"""Format: folders of ELMoForManyLangs (HIT-SCIR), with code points and a word lexicon."""
+"""Format: folders of ELMoForManyLangs (HIT-SCIR), whose biLMs read code points and words."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ NAMES = torch_tensor_names.TensorNames(
 
 
 def recognises(path: Path) -> bool:
-    """Recognise a folder by its files."""
+    """Recognise a folder by the names of its files."""
     return any((path / name).is_file() for name in (TOKEN_ENCODER, ENCODER))
 
 
@@ -94,9 +94,9 @@ def _expect(path: Path) -> Path:
 
 
 def find_settings(folder: Path) -> Path | None:
-    """Find the settings of a model; None = not in the folder.
+    """Find the settings file of a model; None = not in the folder.
 
-    `config.json` names them, usually by a path on another machine.
+    `config.json` names this file, usually by a path on another machine.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -115,7 +115,7 @@ def find_settings(folder: Path) -> Path | None:
 
 
 def _apply_settings(options: dict[str, Any], path: Path) -> None:
-    """Add the settings to bilm-tf's options."""
+    """Add the settings in a file to bilm-tf's options."""
     settings = bilm_options.read_options(path)
     for ours, theirs, keys in (
         ("lstm", "encoder", ("cell_clip", "proj_clip")),
@@ -132,7 +132,7 @@ def _apply_settings(options: dict[str, Any], path: Path) -> None:
 
 
 def read_lexicon(path: Path, num_rows: int) -> dict[str, int]:
-    """Read a lexicon like elmo.py: one `token<TAB>row` per line."""
+    """Read a lexicon as elmo.py does: one `token<TAB>row` per line."""
     if path.stat().st_size > MAX_LEXICON_SIZE:
         raise ConversionError(
             f"{path}: expected a lexicon of at most {MAX_LEXICON_SIZE:,} bytes, got "

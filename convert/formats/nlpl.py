@@ -1,4 +1,4 @@
-"""Format: models of the NLPL repository (vectors.nlpl.eu), another format with a meta.json."""
+"""Format: models of the NLPL repository (vectors.nlpl.eu): another format plus a meta.json."""
 
 import tempfile
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def recognises(path: Path) -> bool:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a model of the repository."""
+    """Open a model of the NLPL repository."""
     folder = sources.checkpoint
     meta = bilm_options.read_options(folder / META)
     with ExitStack() as stack:

@@ -119,7 +119,7 @@ def _read_handle(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _read_block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Read the keys and values of a block. A key shares a prefix with the previous key."""
+    """Read the keys and values of a block, and complete each key from the previous one."""
     end = offset + size
     if end + TRAILER_SIZE > len(data):
         raise _broken("a block is outside the file")

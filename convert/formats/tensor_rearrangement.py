@@ -1,4 +1,4 @@
-"""Tensors in other programs' files: renamed, transposed, or joined in one variable."""
+"""Tensors in files of other ELMo programs, which rename, transpose or join them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,9 +19,9 @@ class Arrangement:
     """Conversion between a stored variable and a tensor of the common layout.
 
     Attributes:
-        stored_shape: Computes the shape of the variable's rows from the tensor's shape.
-        to_common: Computes the tensor from the variable's rows.
-        to_stored: Computes the variable's rows from the tensor.
+        stored_shape: Computes the tensor's shape in the variable from that in the common layout.
+        to_common: Computes the tensor from its rows in the variable.
+        to_stored: Computes these rows from the tensor.
     """
 
     stored_shape: Callable[[Shape], Shape]
@@ -38,11 +38,11 @@ TABLE = Arrangement(  # adds row 0, the padding
 
 
 class Rule(NamedTuple):
-    """Place of tensors of the common layout in the files of another ELMo program.
+    """Rule that locates tensors of the common layout in another ELMo program's files.
 
     Attributes:
         name: Regular expression for names in `ElmoModel`'s state dict.
-        variable: Name of the variable; {} is replaced by the groups of `name`.
+        variable: Name of the stored variable; each {} is replaced by a group of `name`.
         arrangement: Conversion between the variable and the common layout.
         half: The tensor is this half of the variable's rows, 0 or 1; None = all rows.
     """
@@ -54,7 +54,7 @@ class Rule(NamedTuple):
 
 
 class StoredTensor(NamedTuple):
-    """Tensor of the common layout, its shape there, and its location by a rule."""
+    """Tensor of the common layout: its name and shape, and its place in a stored variable."""
 
     name: str
     shape: Shape
@@ -169,6 +169,6 @@ def _rearrange_rows(stored: StoredTensor, variable: LazyTensor) -> LazyTensor:
 
 
 def list_numbered(pattern: str, tensors: Mapping[str, LazyTensor]) -> list[LazyTensor]:
-    """List the tensors whose names differ only by a number, from 0."""
+    """List the tensors named by `pattern` with 0, 1, 2, ..., up to the first missing number."""
     found = takewhile(tensors.__contains__, map(pattern.format, count()))
     return [tensors[name] for name in found]

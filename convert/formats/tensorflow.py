@@ -70,7 +70,7 @@ def _index(prefix: Path) -> Path:
 
 
 def _list_prefixes(folder: Path) -> list[Path]:
-    """List the checkpoints in the first subfolder that has any."""
+    """List the checkpoints in the first of `FOLDERS` that contains any."""
     for place in FOLDERS:
         indices = sorted((folder / place).glob(f"*{INDEX}"))
         if indices:
@@ -79,7 +79,7 @@ def _list_prefixes(folder: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """Find the only checkpoint of a folder or file: the path of its index without ".index"."""
+    """Find the only checkpoint of a folder or file; return its index path without ".index"."""
     match = FILE_NAME.fullmatch(path.name)
     if path.is_dir() or path.name == "checkpoint":
         prefixes = _list_prefixes(path if path.is_dir() else path.parent)
@@ -127,7 +127,7 @@ def _without_slots(variables: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]
 
 
 def _find_scope(index: Path, names: Iterable[str]) -> str:
-    """Find the scope of the biLM: "lm/" of a trainer, "bilm/" or "module/bilm/" of a module."""
+    """Find the prefix of the biLM's names: "lm/" (trainer), "bilm/" or "module/bilm/" (modules)."""
     for table in ("char_embed", "embedding"):
         scopes = [name.removesuffix(table) for name in names if name.rpartition("/")[2] == table]
         if len(scopes) > 1:
@@ -154,9 +154,9 @@ def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, La
 
 
 def _without_empty_row(table: LazyTensor) -> LazyTensor:
-    """Remove the padding row.
+    """Remove the padding row if there is one.
 
-    bilm/model.py, and so every module, adds a padding row at the start; the trainer does not.
+    bilm/model.py, and so every module, adds this row at the start; the trainer does not.
     """
     if table.read_rows(0, 1).any():
         return table

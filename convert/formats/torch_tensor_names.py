@@ -24,7 +24,7 @@ NEGATED = Arrangement(lambda shape: shape, np.negative, np.negative)
 
 @dataclass(frozen=True)
 class TensorNames:
-    """Tensor names of a program; {} is replaced by a number or a direction.
+    """Tensor names in a PyTorch program's files; {} is replaced by a number or a direction.
 
     Attributes:
         characters: Character table.
@@ -32,7 +32,7 @@ class TensorNames:
         convolution: Convolution.
         highway: Highway layer, with transform and gate in one tensor.
         projection: Projection of token vectors.
-        lstm: Layer of one direction.
+        lstm: LSTM layer of one direction.
         words: Word table, arranged as TABLE; empty = no word table.
     """
 
@@ -45,7 +45,7 @@ class TensorNames:
     words: str = ""
 
     def make_rules(self) -> list[Rule]:
-        """Locate the tensors. The LSTMs' only bias is that of the state."""
+        """Make the rules that locate the tensors. LSTMs have one bias, beside the state weights."""
         ours, lstm = "token_encoder", r"(forward|backward)_lstm.layers.(\d+)"
         kind, highway = "(weight|bias)", f"{self.highway}.{{}}"
         return [

@@ -12,10 +12,10 @@ def resolve_name(name: str) -> str:
         name: `"elmo-mini-en"`, a folder, or a name on the Hugging Face Hub.
 
     Returns:
-        What `from_pretrained` takes.
+        A folder or a name for `from_pretrained`.
 
     Raises:
-        FileNotFoundError: If the bundled model is asked for and this installation lacks it.
+        FileNotFoundError: If the name is the bundled model's and this installation lacks the model.
     """
     if name != BUNDLED_NAME:
         return name

@@ -32,7 +32,7 @@ def import_pyarrow() -> ModuleType:
 
 
 def split_words(text: Any) -> list[str]:
-    """Return the words of a cell: a list, or text split at whitespace; none for null."""
+    """Return the words of a cell: its list, its text split at whitespace, or no words for null."""
     if text is None:
         return []
     if isinstance(text, str):
@@ -52,7 +52,7 @@ def read_parquet(
         id_column: Column of integers or strings; None = no ids.
 
     Raises:
-        ValueError: If the file is not parquet, lacks a column, or a column has another type.
+        ValueError: If the file is not parquet, or a column is missing or has another type.
         ImportError: If pyarrow is not installed.
     """
     pyarrow = import_pyarrow()
@@ -95,7 +95,8 @@ def add_vectors(
     Args:
         batch: The record batch or table.
         column: Name of the new column, which contains flat lists of values.
-        arrays: Vectors of each row, shape `(layers, words, width)`; axes of size 1 are left out.
+        arrays: Vectors of each row, shape `(layers, words, width)`; the axis of layers or of words
+            may be missing.
         dtype: Data type of the values.
         layers: Number of layers, stored in the schema's metadata for `np.reshape`.
         width: Width of the vectors, stored likewise.

@@ -85,7 +85,7 @@ def embed(
     ] = "float32",
     quantization: Annotated[
         Literal["int8"] | None,
-        typer.Option(help="8-bit LSTM products by ONNX Runtime: the fastest on a CPU."),
+        typer.Option(help="int8: LSTM products in 8 bits by ONNX Runtime, the fastest on a CPU."),
     ] = None,
     backend: Annotated[
         Backend,
@@ -101,7 +101,7 @@ def embed(
         int, typer.Option(help="Words per forward pass; more words need more memory.", min=1)
     ] = MAX_BATCH_TOKENS,
     shard: Annotated[
-        str, typer.Option(help="Share of the corpus for this run: 2/3 is the second of three.")
+        str, typer.Option(help="Share of the corpus for this run: 2/3 is the second of 3 shares.")
     ] = "1/1",
     engine: Annotated[
         EngineName, typer.Option(help="Run the workers as local processes, or by Ray.")
@@ -126,9 +126,9 @@ def embed(
     zcat book.txt.gz | python -m hf_elmo embed - book.h5 --input-format raw --pooling mean
     python -m hf_elmo embed 'corpus/*.parquet' vectors.parquet --id-column id --workers 8
 
-    The key of a sentence is its number, from 0; empty lines are counted. The shape of its value is
-    (layers, words, width) for all layers, (words, width) for one layer or a mix. With --pooling
-    there is no axis of words.
+    The output maps the number of each sentence, from 0, to its vectors; empty lines are counted.
+    The vectors have the shape (layers, words, width) for all layers, or (words, width) for one
+    layer or a mix. With --pooling there is no axis of words.
 
     \b
     .h5            one HDF5 file in the layout of AllenNLP's `elmo` command

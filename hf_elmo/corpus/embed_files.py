@@ -34,7 +34,7 @@ def embed_file(
     After an interruption, the same call resumes after the last part.
 
     Args:
-        source: Corpus, as for `Rows`: files, also compressed, or a stream.
+        source: Files (also compressed) or a stream, as for `Rows`.
         output: File (HDF5, npz, parquet) or folder (safetensors, spaCy) to write.
         model: biLM, or a model that contains one, in evaluation mode.
         tokenizer: Tokenizer of the model.
@@ -42,7 +42,7 @@ def embed_file(
         output_format: Output format; None = by the output's suffix.
         overwrite: Whether to replace an existing output.
         progress: Whether to show a progress bar.
-        engine: Execution engine with the same model and settings; None = this process.
+        engine: Computes the vectors, with the same model and settings; None = this process.
 
     Raises:
         ValueError: If the input is malformed or empty, an argument is invalid, or the folder
@@ -85,7 +85,7 @@ def embed_file(
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
-    """Refuse to replace the input, or a folder of other files."""
+    """Refuse to replace the input, or a folder that does not look like an output."""
     if any(
         Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
     ):
@@ -96,7 +96,7 @@ def _check_replaceable(output: Path, rows: Rows) -> None:
 
 
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:
-    """Store the settings of an output until it is in place and everything is cleaned up."""
+    """Store the settings of a run until its output is in place and everything is cleaned up."""
     temporary = folder / "receipt.temporary"  # the next run cleans up here
     temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
     temporary.replace(receipt)
@@ -105,7 +105,7 @@ def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows)
 def _check_finished(
     output: Path, folder: Path, receipt: Path, run: dict[str, Any], rows: Rows
 ) -> None:
-    """Refuse an existing output, unless it is from the same run, killed during its cleanup."""
+    """Refuse an existing output, unless the same run wrote it and was killed during its cleanup."""
     is_finished = receipt.exists() and not (folder / "output").exists()
     if is_finished:
         for _ in rows:

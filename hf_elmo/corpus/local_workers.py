@@ -22,7 +22,7 @@ WAITING_BLOCKS = 2  # per worker: one in computation, one waiting
 def embed_in_processes(
     blocks: Iterable[list[Row]], embedder: SentenceEmbedder, num_workers: int
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows in local processes; yield them in order.
+    """Compute vectors in local processes; yield the pieces of each block of rows, in order.
 
     Args:
         blocks: Blocks of rows.
@@ -52,7 +52,7 @@ def embed_in_processes(
 
 
 def _follow_parent() -> None:
-    """Exit when the parent process has ended, since a killed parent cannot stop its workers."""
+    """Start a thread that ends this worker with its parent: a killed parent cannot stop workers."""
 
     def wait() -> None:
         parent = parent_process()
@@ -64,7 +64,7 @@ def _follow_parent() -> None:
 
 
 def make_pieces(block: list[Row], arrays: Iterable[Array]) -> Iterator[Piece]:
-    """Make a piece of each row."""
+    """Make one `Piece` from the vectors of each row."""
     for number, (row, vectors) in enumerate(zip(block, arrays, strict=True)):
         # A copy, since arrays in Ray's memory are read-only.
         yield Piece(number, 0, len(row.words), torch.tensor(vectors))

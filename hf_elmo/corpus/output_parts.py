@@ -1,4 +1,4 @@
-"""Parts of an output: files that are written atomically, for resuming."""
+"""Parts of an output: files, written atomically, after which an interrupted run resumes."""
 
 import json
 import os
@@ -38,7 +38,7 @@ LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
 
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
-    """Describe all settings that determine the vectors, for JSON."""
+    """Return all settings that determine the vectors, as a dictionary for JSON."""
     return {
         **asdict(settings),
         "quantization": cast(ElmoBilm, model.base_model).quantization,
@@ -47,7 +47,7 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
 
 
 def open_folder(folder: Path, run: dict[str, Any]) -> None:
-    """Make the folder for the parts, or check that it belongs to the same run."""
+    """Make the folder for the parts, or check that an existing one belongs to the same run."""
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():  # a run was killed while deleting the folder
@@ -97,7 +97,7 @@ def embed_blocks(
     tokenizer: ElmoTokenizer,
     settings: Settings,
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows in this process, with huge sentences in pieces."""
+    """Compute the vectors of blocks of rows in this process; split huge sentences into pieces."""
     for block in blocks:
         yield embed_pieces(
             [row.words for row in block],
@@ -146,7 +146,7 @@ def _check_part(part: Path, block: list[Row]) -> None:
     """Check that the part of an earlier run contains these rows.
 
     Raises:
-        ValueError: If it contains others.
+        ValueError: If the part contains other rows.
     """
     for before, now in zip_longest(read_rows(part), block):
         if before != now:
@@ -167,7 +167,7 @@ def _quote(row: Row | None) -> str:
 def _write_part(
     part: Path, block: list[Row], pieces: Iterable[Piece], config: ElmoConfig, settings: Settings
 ) -> None:
-    """Write a safetensors file with one tensor per sentence, whose name is the sentence's number.
+    """Write a safetensors file with one tensor per sentence, named by the sentence's number.
 
     All shapes are known in advance, so the file is written piece by piece.
     """
@@ -213,7 +213,7 @@ def read_rows(part: Path) -> list[Row]:
 
 
 def read_parts(parts: list[Path]) -> Iterator[tuple[Row, Any]]:
-    """Read each row with its tensor, as a slice that is loaded on demand."""
+    """Yield each row and its tensor; the tensor is a slice that is loaded on demand."""
     for part in parts:
         with safe_open(part, "np") as tensors:
             for row in read_rows(part):

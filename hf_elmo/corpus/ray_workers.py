@@ -25,7 +25,7 @@ def embed_in_ray(
     cpus_per_worker: int = 1,
     address: str | None = None,
 ) -> Iterator[Iterator[Piece]]:
-    """Compute the vectors of blocks of rows with Ray actors; yield them in order.
+    """Compute vectors with Ray actors; yield the pieces of each block of rows, in order.
 
     Each block goes to the started actor with the least work. If an actor dies, it is restarted and
     computes its block again.
@@ -90,7 +90,7 @@ def _check_room(resources: dict[str, float], needs: dict[str, int]) -> None:
 
 
 def _choose_actor(ray: ModuleType, starts: dict[Any, Any], waiting: list[tuple[Any, Any]]) -> Any:
-    """Return the actor with the least work; wait until one has started."""
+    """Wait until an actor has started; return the started actor with the least work."""
     ray.wait(list(starts))
     look = {"timeout": 0, "fetch_local": False}
     started = ray.wait(list(starts), num_returns=len(starts), **look)[0]

@@ -29,7 +29,7 @@ PARQUET_SUFFIX = ".parquet"
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that determine the output; a run resumes only with the same.
+    """Settings that determine the output; a run resumes only with the same settings.
 
     Attributes:
         model: Name of the model.
@@ -43,7 +43,7 @@ class Settings:
         pooling: As for `embed_pieces`.
         dtype: Data type of the output.
         max_batch_tokens: As for `embed_pieces`.
-        shard: Share of the sentences: `"2/3"` is the second of three.
+        shard: Share of the sentences: `"2/3"` is the second of three shares.
 
     Raises:
         ValueError: If the shard is invalid, or the id column has the name of the vector column.
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     """Sentence of a corpus.
 
     Attributes:
-        number: Number of sentences before it.
+        number: Number of sentences before this one.
         words: Words of the sentence.
         id: Id in the corpus, or None.
     """
@@ -86,8 +86,9 @@ class Row(NamedTuple):
 class Rows:
     """Rows of a corpus in order; they can be read repeatedly, except from a stream.
 
-    With an id column and enough files, a shard reads only its own files (`shares_files`). Otherwise
-    it reads all files, because the number of a sentence counts all sentences before it.
+    With an id column and at least one file per shard, a shard reads only its own files
+    (`shares_files`). Otherwise it reads all files, because the number of a sentence counts all
+    sentences before it.
 
     Attributes:
         position: Number of bytes that have been read.
@@ -100,10 +101,10 @@ class Rows:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If ids are requested from a file without columns.
+        ValueError: If there is an id column, but the input is not parquet.
     """
 
-    digest: "hashlib._Hash"  # number of rows that the last iteration has read
+    digest: "hashlib._Hash"  # of the rows that the last iteration has read
 
     def __init__(self, source: str | Path | BinaryIO, settings: Settings) -> None:
         self.settings = settings

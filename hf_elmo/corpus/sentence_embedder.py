@@ -28,9 +28,9 @@ Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 class SentenceEmbedder:
     """Add the vectors of each sentence to a batch.
 
-    For engines that send a function to many processes. Pickling stores the arguments only. A
-    process loads the model at its first batch, once for all embedders with the same arguments, and
-    caches the vectors of words.
+    Engines can send an embedder, which is callable, to many processes. Pickling stores only its
+    arguments. A process loads the model at its first batch, once for all embedders with the same
+    arguments, and caches the vectors of words.
 
     Attributes:
         model: Folder or Hub name.
@@ -38,7 +38,7 @@ class SentenceEmbedder:
         pooling: As for `embed`.
         output_dtype: Data type of the vectors.
         dtype: Data type of the computation.
-        quantization: `"int8"` for 8-bit LSTM products by ONNX Runtime; or None.
+        quantization: `"int8"` to compute LSTM products in 8 bits by ONNX Runtime; or None.
         backend: As for `load_model`.
         device: Device such as `"cpu"` or `"cuda"`; None = a GPU if there is one.
         max_batch_tokens: As for `embed`.
@@ -68,10 +68,11 @@ class SentenceEmbedder:
             batch: Dictionary of columns (arrays or lists), or a record batch or table of pyarrow.
 
         Returns:
-            The batch with one more column. In a dictionary it is a list of arrays `(words, width)`,
-            with a first axis of layers if `layers="all"`. If pooled, it is one array. In Arrow it
-            contains flat lists. The schema's metadata contains the JSON `{"layers": ...,
-            "width": ...}` under `hf_elmo`, for `np.reshape(values, (layers, -1, width))`.
+            The batch with one more column. In a dictionary, the column is a list of arrays
+            `(words, width)`, with a first axis of layers if `layers="all"`. If pooled, the column
+            is one array. In Arrow, the column contains flat lists. The schema's metadata contains
+            the JSON `{"layers": ..., "width": ...}` under `hf_elmo`, for
+            `np.reshape(values, (layers, -1, width))`.
 
         Raises:
             TypeError: If the batch has another type.
@@ -149,7 +150,7 @@ def load_model(
     Args:
         name: Folder or Hub name.
         dtype: Data type of the computation.
-        quantization: `"int8"` for 8-bit LSTM products by ONNX Runtime; or None.
+        quantization: `"int8"` to compute LSTM products in 8 bits by ONNX Runtime; or None.
         backend: `"torch"`, `"onnx"`, or `"auto"` as for `choose_backend`.
         device: Device; None = a GPU if there is one, else the CPU.
 

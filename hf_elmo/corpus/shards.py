@@ -37,11 +37,11 @@ class Shard(NamedTuple):
         return shard
 
     def take(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Take the items of this share: every third, if there are three."""
+        """Take the items of this share: every third item if there are three shares."""
         return islice(items, self.number - 1, None, self.total)
 
     def name_output(self, output: Path) -> Path:
-        """Return the output of this share: `vectors-00002-of-00003.h5`."""
+        """Return the path of this share's output, such as `vectors-00002-of-00003.h5`."""
         if self.total == 1:
             return output
         return output.with_name(

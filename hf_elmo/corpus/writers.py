@@ -34,10 +34,10 @@ DATASET_BYTES = 1024  # overhead of HDF5 per dataset, an upper estimate
 
 
 def write_hdf5(parts: list[Path], output: Path) -> None:
-    """Write AllenNLP's layout: one dataset per sentence, and an index.
+    """Write an HDF5 file in AllenNLP's layout: one dataset per sentence, and an index.
 
-    Keys are the numbers of the sentences. `sentence_to_index` is one JSON string
-    (allennlp/commands/elmo.py).
+    The key of a dataset is the sentence's number. The index, `sentence_to_index`, is one JSON
+    string (allennlp/commands/elmo.py).
     """
     import h5py
 
@@ -68,7 +68,7 @@ def _check_space(parts: list[Path], output: Path) -> None:
 
 
 def write_npz(parts: list[Path], output: Path) -> None:
-    """Write one array per sentence, named by its number, to a file for `numpy.load`."""
+    """Write one array per sentence, named by the sentence's number, to a file for `numpy.load`."""
     with zipfile.ZipFile(output, "w") as archive:
         for row, tensor in read_parts(parts):
             shape = tuple(tensor.get_shape())
@@ -81,7 +81,7 @@ def write_npz(parts: list[Path], output: Path) -> None:
 
 
 def write_safetensors(parts: list[Path], output: Path) -> None:
-    """Write a folder of the parts, with an `index.json` that maps sentences to files."""
+    """Write a folder with the parts, and an `index.json` that maps sentences to files."""
     output.mkdir()
     index = {}
     for part in parts:

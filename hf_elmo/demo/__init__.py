@@ -1,1 +1,1 @@
-"""A page that shows what a biLM does, computed when it is asked for."""
+"""A web page that runs a biLM in the browser and shows its results."""

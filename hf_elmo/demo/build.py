@@ -53,9 +53,9 @@ def write_demo(
 
     Raises:
         FileExistsError: If the folder is not empty.
-        FileNotFoundError: If npm is needed and missing, or `runtime` is not such a folder.
+        FileNotFoundError: If npm is needed and missing, or `runtime` lacks a file of the package.
         OSError: If npm fails, or there is no such model or pipeline.
-        ValueError: If the model cannot be exported, or does not read bytes.
+        ValueError: If the model cannot be exported, or does not read words as bytes only.
     """
     from hf_elmo.onnx import export_onnx
 
@@ -108,10 +108,10 @@ def copy_runtime(package: Path, folder: Path) -> None:
 
     Args:
         package: Folder of the npm package onnxruntime-web.
-        folder: Where to write them.
+        folder: Folder to write the files to.
 
     Raises:
-        FileNotFoundError: If it is not such a folder.
+        FileNotFoundError: If `package` lacks one of the files.
     """
     for source, target in RUNTIME_FILES.items():
         if not (package / "dist" / source).is_file():
@@ -146,7 +146,7 @@ def install_runtime(folder: Path) -> Path:
 def make_data(
     model: ElmoModel | ElmoForPreTraining, collection: Collection, pipelines: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Collect what the page reads as JSON."""
+    """Collect the data that the page reads as JSON."""
     config = model.config
     maps = {word: collection.map_senses(word) for word in MAPPED_WORDS}
     return {

@@ -18,14 +18,14 @@ Array = NDArray[np.float32]
 
 
 class SenseMap(NamedTuple):
-    """Planes in which the uses of a word are drawn, one for each layer.
+    """Planes in which the uses of a word are drawn, one plane for each layer.
 
-    The point of a vector is `(vector - origin) @ axes`; the farthest use has a distance of 1.
+    A vector is drawn at the point `(vector - origin) @ axes`; the farthest use has a distance of 1.
 
     Attributes:
-        uses: Rows of the collection's vectors.
+        uses: Indices of the word's uses in `Collection.places`.
         origins: Mean of the uses, shape `(layers, width)`.
-        axes: Shape `(layers, width, 2)`.
+        axes: Axes of the planes, shape `(layers, width, 2)`.
     """
 
     uses: list[int]
@@ -38,8 +38,8 @@ class Collection:
 
     Args:
         model: The biLM, alone or with its softmax, in evaluation mode.
-        tokenizer: Its tokenizer.
-        sentences: Pairs of a sense, such as `"bank: river"` or `""`, and the words.
+        tokenizer: Tokenizer of the model.
+        sentences: Pairs of a sense, such as `"bank: river"` or `""`, and the words of a sentence.
 
     Attributes:
         places: Sentence and position of each word that consists of letters.

@@ -37,8 +37,8 @@ def demo(
     python -m http.server --bind 127.0.0.1 --directory my-demo
 
     For a word in a sentence, the page shows the nearest words by each layer and by a mix of layers,
-    a map of senses, and the words that the model expects in its place. It sends nothing anywhere.
-    Needs npm, or --onnxruntime-web.
+    a map of senses, and the words that the model expects in its place. The page sends nothing
+    anywhere. The command needs npm, or --onnxruntime-web.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     from .build import write_demo
 

@@ -15,7 +15,7 @@ JAVASCRIPT_CLASSES = {r"\w": r"\p{L}\p{N}_", r"\d": r"\p{Nd}"}
 
 
 def read_tokenizer_rules() -> dict[str, Any]:
-    """Return the rules of spaCy's English tokenizer, with JavaScript's regular expressions."""
+    """Return the rules of spaCy's English tokenizer, with regular expressions for JavaScript."""
     import spacy
 
     nlp = spacy.blank("en")
@@ -60,8 +60,8 @@ def find_entities(pipelines: Sequence[str]) -> list[dict[str, Any]]:
             one without.
 
     Returns:
-        For each pipeline its name, and its sentences as texts with start, end and label of each
-        entity.
+        For each pipeline, its name and the sentences: the text of each, and the start, end and
+        label of each entity.
 
     Raises:
         OSError: If there is no such pipeline.

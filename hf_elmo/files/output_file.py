@@ -1,4 +1,4 @@
-"""Files that a command writes: complete or not at all, and never in place of the user's."""
+"""Files that a command writes: complete or not at all, and never in place of a user's file."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -15,18 +15,18 @@ from hf_elmo.loading import set_usual_mode
 def check_output_file(
     output: Path, sources: Iterable[str | Path] = (), *, overwrite: bool = False
 ) -> None:
-    """Check that a file can be written, and that no file of the user's is lost by it.
+    """Check that a file can be written without the loss of a user's file.
 
     A device such as `/dev/stdout` can always be written.
 
     Args:
         output: The file to write.
         sources: Files to read, which are never overwritten.
-        overwrite: Whether another file may be.
+        overwrite: Whether another existing file may be overwritten.
 
     Raises:
-        FileExistsError: If the output is there, unless it may be overwritten.
-        OSError: If its folder is missing or cannot be written to.
+        FileExistsError: If the output exists and must not be overwritten.
+        OSError: If the output's folder is missing or cannot be written to.
     """
     if output.is_dir():
         raise IsADirectoryError(f"Expected a file to write, got the folder {output}.")
@@ -51,7 +51,7 @@ def check_output_file(
 
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; put what was written there in the place of `path`, or nothing."""
+    """Yield a temporary path; move its file to `path`, or delete it after an error."""
     # Two processes never write one file, if a killed run left one that is still at work.
     temporary = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
     try:
@@ -62,7 +62,7 @@ def replace(path: Path) -> Iterator[Path]:
 
 
 def write_file(output: Path, parts: Iterable[str]) -> None:
-    """Write a text, or its parts, to a file completely or not at all; to a device, directly."""
+    """Write a text, or its parts, to a file (completely or not at all) or directly to a device."""
     is_device = output.exists() and not output.is_file()
     # A link stays one: the file behind it is replaced.
     target = nullcontext(output) if is_device else replace(output.resolve())
@@ -71,6 +71,6 @@ def write_file(output: Path, parts: Iterable[str]) -> None:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file with the permissions of any new file (umask)."""
+    """Write a safetensors file with the usual permissions of a new file (umask)."""
     save_file(tensors, path)
     set_usual_mode(path)

@@ -14,23 +14,23 @@ LOCK = ".lock"
 
 
 def get_rank() -> int:
-    """Return the rank of this process in `torch.distributed`, initialized or not."""
+    """Return the rank of this process in `torch.distributed`, even before its initialization."""
     is_initialized = distributed.is_initialized()
     return distributed.get_rank() if is_initialized else int(os.environ.get("RANK", "0"))
 
 
 @contextmanager
 def lock_output(output: Path, lock: Path) -> Iterator[None]:
-    """Let no other process write an output meanwhile.
+    """Lock an output, so that no other process writes it meanwhile.
 
-    The processes of `torch.distributed` share an output: the first of them locks it for all.
+    The processes of `torch.distributed` share an output: the process of rank 0 locks it for all.
 
     Args:
-        output: The file or folder, there or not.
-        lock: A file, there only as long as the output is locked.
+        output: The file or folder, which may not exist yet.
+        lock: A file that exists only while the output is locked.
 
     Raises:
-        BlockingIOError: If another process has locked it.
+        BlockingIOError: If another process has locked the output.
     """
     if get_rank() > 0:
         yield
@@ -53,7 +53,7 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
 
 
 def locks_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command lock the folder that its option `output` names."""
+    """Decorate a command, so that it locks the folder of its option `output`."""
 
     @wraps(command)
     def run(*args: Any, output: Path, **kwargs: Any) -> None:

@@ -12,18 +12,18 @@ DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2),
 def make_header(
     tensors: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytes, list[int]]:
-    """Make the beginning of a safetensors file, behind which the tensors follow without gaps.
+    """Make the beginning of a safetensors file; the tensors follow it without gaps.
 
-    The format: 8 bytes for the length of a JSON header, the header, the numbers
+    The file consists of 8 bytes for the length of a JSON header, the header, and the numbers
     (https://huggingface.co/docs/safetensors#format).
 
     Args:
         tensors: Name of each tensor, its dtype ("float32", "float16", "bfloat16" or "uint8") and
             its shape, in the order of the file.
-        metadata: What the header says beside, such as `{"format": "pt"}`.
+        metadata: Further entries of the header, such as `{"format": "pt"}`.
 
     Returns:
-        The bytes of the beginning, and where in the file each tensor begins.
+        The bytes of the beginning, and the position in the file of each tensor.
     """
     sizes = [prod(shape) * DTYPES[dtype][1] for dtype, shape in tensors.values()]
     edges = list(accumulate(sizes, initial=0))

@@ -36,10 +36,10 @@ if hasattr(os, "register_at_fork"):
 def choose_backend(
     model: ElmoBilm, backend: Backend = "auto", quantization: Quantization = None
 ) -> ElmoBilm:
-    """Choose what computes a biLM in inference.
+    """Choose the engine, PyTorch or ONNX Runtime, that computes a biLM in inference.
 
-    `"auto"` is PyTorch for models in training mode, on a GPU, in float64, with adapters, hooks or
-    parametrizations. For all other models, it is this engine (speeds: docs/performance.md):
+    With `"auto"`, PyTorch computes models in training mode, on a GPU, in float64, or with adapters,
+    hooks or parametrizations. The table is for all others (speeds: docs/performance.md):
 
     | dtype | small model | large model, with oneDNN |
     |---|---|---|
@@ -49,16 +49,17 @@ def choose_backend(
     | int8 | ONNX Runtime | ONNX Runtime |
 
     Without oneDNN, a large model is computed as a small one. ONNX Runtime computes models in half
-    precision in float32. In int8, weights have 7 bits where sums of 8-bit products saturate.
+    precision in float32. In int8, weights have 7 bits on CPUs where sums of 8-bit products
+    saturate.
 
     Args:
-        model: A biLM, of PyTorch or of ONNX Runtime already.
+        model: A biLM of PyTorch, or an `OrtElmoModel`, which is returned as it is.
         backend: `"auto"`, `"torch"` or `"onnx"`.
         quantization: `"int8"`, which only ONNX Runtime computes, or None.
 
     Returns:
-        `model` itself, or an `OrtElmoModel` of its current weights. It is kept for the next call
-        with the same weights.
+        `model` itself, or an `OrtElmoModel` with its current weights, which is kept for the next
+        call with the same weights.
 
     Raises:
         ValueError: If the backend is unknown or cannot compute this model.
@@ -90,7 +91,7 @@ def choose_backend(
 
 
 def is_onnx_default(name: str) -> bool:
-    """Return whether `"auto"` computes a model by ONNX Runtime in float32, before it is loaded."""
+    """Return whether `"auto"` selects ONNX Runtime for a float32 model that is not loaded yet."""
     if not has_onnxruntime() or Path(name, "adapter_config.json").exists():
         return False
     with refuse_damage(name):
@@ -99,6 +100,6 @@ def is_onnx_default(name: str) -> bool:
 
 
 def _has_large_products(config: ElmoConfig) -> bool:
-    """Return whether products take most of the time, and oneDNN computes them."""
+    """Return whether matrix products take most of a model's time, and oneDNN computes them."""
     step = 4 * config.cell_size * config.projection_size
     return step >= LARGE_STEP and can_pack(torch.float32, "cpu")

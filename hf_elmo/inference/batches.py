@@ -17,7 +17,7 @@ Sentence = TypeVar("Sentence", bound=Sequence[Any])
 def group_sentences(
     sentences: Iterable[Sentence], look_ahead: int, count: Callable[[Sentence], int] = len
 ) -> Iterator[list[Sentence]]:
-    """Group sentences with at most `look_ahead` words in total; a longer one is its own group."""
+    """Make groups of at most `look_ahead` words; a longer sentence is a group of its own."""
     group: list[Sentence] = []
     num_words = 0
     for words in sentences:
@@ -34,11 +34,12 @@ def group_sentences(
 def batch_by_length(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
     """Put sentences of similar length in batches, the longest first.
 
-    A batch has at most `max_batch_tokens` time steps, but at least `MIN_ROWS` sentences.
+    A batch has at most `max_batch_tokens` time steps, but at least `MIN_ROWS` sentences; the last
+    batch can have fewer.
 
     Args:
         lengths: Number of words of each sentence.
-        max_batch_tokens: Limit, boundaries included.
+        max_batch_tokens: Limit of time steps per batch, sentence boundaries included.
 
     Returns:
         An iterator of batches: the positions of the sentences in `lengths`.

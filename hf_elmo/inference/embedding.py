@@ -26,7 +26,7 @@ Pooling: TypeAlias = Literal["none", "mean", "max"]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of `embed_pieces` on how the biLM is run."""
+    """Options of `embed_pieces` for running the biLM."""
 
     max_batch_tokens: int
     look_ahead: int | None
@@ -74,7 +74,7 @@ def embed_layers(
 
     Raises:
         ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string, or a word is not.
+        TypeError: If a sentence is a string, or a word is not a string.
     """
     pieces = embed_pieces(sentences, model, tokenizer, dtype=dtype, **options)
     return (join([p.vectors for p in group], -2) for group in _by_sentence(pieces))
@@ -107,7 +107,7 @@ def embed(
 
     Raises:
         ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string, or a word is not.
+        TypeError: If a sentence is a string, or a word is not a string.
     """
     if np.dtype(dtype).kind != "f":
         raise ValueError(f"Expected a floating dtype, got {np.dtype(dtype)}.")
@@ -152,9 +152,9 @@ def embed_pieces(
             which is zero for a sentence without words.
         max_batch_tokens: Time steps per forward pass. Longer sentences run in windows, with the
             same result. The value is halved if memory runs out.
-        look_ahead: Words that are read in advance, to batch sentences of similar length. About as
-            many vectors are in memory. Longer sentences are split into pieces. None = eight
-            batches.
+        look_ahead: Words that are read in advance, to batch sentences of similar length. The
+            vectors of about as many words are in memory. Sentences with more words are split into
+            pieces. None = eight times `max_batch_tokens`.
         device: Device of the vectors; None = the model's.
         dtype: Data type of the vectors; None = the model's.
         backend: As for `choose_backend`.
@@ -165,7 +165,7 @@ def embed_pieces(
 
     Raises:
         ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string, or a word is not.
+        TypeError: If a sentence is a string, or a word is not a string.
     """
     bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
@@ -245,7 +245,7 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
 
 
 def _check_finite(piece: Piece) -> Piece:
-    """Refuse vectors that are too large for their data type."""
+    """Refuse NaN or infinity, such as values that are too large for the data type."""
     if not are_finite(piece.vectors):
         raise ValueError(
             f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights "
@@ -272,7 +272,7 @@ def _by_sentence(pieces: Iterable[Piece]) -> Iterator[Iterator[Piece]]:
 
 
 def _mix_normalized(pieces: Iterator[Piece], model: ElmoBilm, dtype: torch.dtype) -> Piece:
-    """Mix one sentence with layer norm, which needs the complete sentence."""
+    """Mix the layers of one sentence with layer norm, which needs all of its pieces."""
     parts = list(pieces)
     layers = join([piece.vectors for piece in parts], -2)[:, None]
     return parts[0]._replace(vectors=mix_as_configured(model.config, layers)[0].to(dtype))

@@ -65,11 +65,11 @@ class WindowRunner:
         self.boundaries = spell_boundaries(model.config)
 
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
-        """Run a batch, longest sentence first, in windows.
+        """Run a batch in windows; its first sentence must be the longest.
 
-        Windows are exact, because the directions never mix. The first pass runs from right to left
-        and stores only the backward state at the end of each window. The second pass runs from left
-        to right and computes each window from the states at its edges.
+        Windows are exact, because the LSTM directions never mix. The first pass runs from right to
+        left and stores only the backward state at the end of each window. The second pass runs from
+        left to right and computes each window from the states at its edges.
 
         Returns:
             An iterator of triples: row, position of the first word, vectors of the words. The
@@ -141,7 +141,7 @@ class WindowRunner:
     def _run_window(
         self, batch: list[Sequence[str]], window: SentenceWindow, forward: State
     ) -> tuple[Tensor, State, Tensor]:
-        """Run one window; return the vectors, the forward state at its end, and the indices."""
+        """Run one window; return its vectors, its last forward state, and `_pack`'s indices."""
         packed, sizes, places = self._pack(batch, window.start, window.stop)
         layers, state = self.model.run_bilm(packed, sizes, ElmoState(forward, window.backward))
         vectors = self.select(layers)
@@ -152,7 +152,7 @@ class WindowRunner:
     def _pack(
         self, batch: list[Sequence[str]], start: int, stop: int
     ) -> tuple[Tensor, list[int], Tensor]:
-        """Pack time steps `start` to `stop` of sentences with `<S>` and `</S>`, time by time.
+        """Pack time steps `start` to `stop` of sentences, with `<S>` and `</S>`, in order of time.
 
         Returns:
             Word vectors `(steps, projection_size)`; the number of sentences at each time step; and

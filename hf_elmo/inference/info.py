@@ -46,7 +46,7 @@ def describe(seconds: float = SECONDS) -> Iterator[str]:
     """Describe this installation, line by line.
 
     Args:
-        seconds: Time for the speed of each dtype.
+        seconds: Time to measure the speed of each dtype.
     """
     yield f"Python {platform.python_version()}, {platform.platform()}"
     yield ", ".join(f"{name} {_find_version(name)}" for name in PACKAGES)
@@ -85,7 +85,7 @@ def _find_version(name: str) -> str:
 
 @torch.inference_mode()
 def _measure(model: ElmoModel, quantization: Quantization, seconds: float) -> float:
-    """Measure words a second of the LSTMs, 0 if the quantization is not available."""
+    """Measure the LSTMs' speed in words per second; 0 if the quantization is not available."""
     if quantization is not None and support.find_problem(model, quantization):
         return 0.0
     bilm = choose_backend(model, quantization=quantization)

@@ -26,12 +26,12 @@ class LayerCache:
     """Cache the layers of sentences, with each value as a 16-bit integer.
 
     A row (one layer of one word) is scaled by its largest value, so the error is at most 1.6e-5 of
-    that: 16 times finer than float16 at the same size. Nothing is evicted: with shuffled epochs no
-    entry is more likely to be reused. Threads can share the cache. A forked process reads entries
-    from before the fork, and adds none.
+    this value: 16 times finer than float16 at the same size. Nothing is evicted: with shuffled
+    epochs, all entries are equally likely to be reused. Threads can share the cache. A forked
+    process reads entries from before the fork, and adds no new ones.
 
     Args:
-        max_bytes: Limit of the stored rows; memory is allocated on use.
+        max_bytes: Limit of the stored rows in bytes; memory is allocated on use.
         folder: Folder for an unnamed file with the rows; None = memory.
 
     Raises:
@@ -79,8 +79,8 @@ class LayerCache:
             compute: Computes the layers of several sentences, `(layers, words, width)` each.
 
         Returns:
-            Layers on the CPU, one tensor per sentence, in order. All are rounded, so that a run
-            does not depend on the content of the cache.
+            Layers on the CPU, one tensor per sentence, in order. New layers are rounded like
+            cached ones, so that a run does not depend on the content of the cache.
         """
         keys = [_make_key(words) for words in sentences]
         missing = {
@@ -126,7 +126,7 @@ def _make_key(words: Words) -> bytes:
 
 
 def _encode_rows(layers: Tensor) -> npt.NDArray[np.int16]:
-    """Round layers `(layers, words, width)` to `(layers, words, width + SCALE_CELLS)`."""
+    """Round layers to integers with scales, shape `(layers, words, width + SCALE_CELLS)`."""
     values = layers.detach().float().cpu().numpy()
     scales = np.abs(values).max(axis=-1, keepdims=True, initial=0) / LARGEST
     rounded = np.rint(values / np.where(scales > 0, scales, 1)).astype(np.int16)

@@ -80,7 +80,7 @@ def evaluate(
     batch_size: Annotated[
         int | None,
         typer.Option(
-            help="bilm-tf only: number of sentences read in parallel. It changes the result.",
+            help="bilm-tf only: number of sentences read in parallel, which changes the result.",
             min=1,
             show_default="128",
         ),
@@ -127,7 +127,7 @@ def score(
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
 ) -> None:
-    """Print the log-probability of each word in nats, one tab-separated line per word.
+    """Print the log-probability of each word, in nats, as one tab-separated line per word.
 
     \b
     python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
@@ -139,7 +139,7 @@ def score(
     column 1  the word
     column 2  its log-probability given the words before it
     column 3  its log-probability given the words after it
-    column 4  its log-probability given both
+    column 4  its log-probability given the words before and after it
     """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
     number = -1
@@ -165,7 +165,7 @@ def substitutes(
         str, typer.Argument(metavar="SENTENCE", help="Sentence, with spaces between the words.")
     ],
     position: Annotated[
-        int, typer.Argument(metavar="POSITION", help="Position of the word, from 0.")
+        int, typer.Argument(metavar="POSITION", help="Position of the word; the first is 0.")
     ],
     model: ModelName = BUNDLED_NAME,
     count: Annotated[int, typer.Option(help="Number of words to print.", min=1)] = 10,

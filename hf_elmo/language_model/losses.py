@@ -1,4 +1,4 @@
-"""Losses of the language model: full softmax, in chunks, and TensorFlow's sampled softmax."""
+"""Losses of the language model: the full softmax, in chunks, or TensorFlow's sampled softmax."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +57,7 @@ def _split_rows(num_columns: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ..
 
 
 def _logits(hidden: Tensor, excluded: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Compute logits in float32; exclude column `excluded[row]` of each row (-1 = none)."""
+    """Compute logits in float32; set column `excluded[row]` of each row to -inf (-1: no column)."""
     logits = F.linear(hidden, weight).float().add_(bias)
     hits = (excluded >= 0).nonzero().squeeze(1)
     logits[hits, excluded[hits]] = -torch.inf
@@ -81,7 +81,7 @@ def full_softmax_losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: T
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
-        targets: Rows of the vocabulary, shape `(words,)`.
+        targets: Vocabulary row of each target, shape `(words,)`.
         weight: Softmax weight, shape `(vocab_size, projection_size)`.
         bias: Softmax bias, shape `(vocab_size,)`.
 
@@ -97,12 +97,13 @@ def draw_log_uniform(
 ) -> tuple[Tensor, Tensor]:
     """Draw distinct rows of the vocabulary from TensorFlow's log-uniform distribution.
 
-    `P(k) = log((k + 2) / (k + 1)) / log(vocab_size + 1)`, repeated until `count` distinct rows are
-    found (tf.random.log_uniform_candidate_sampler, `unique=True`).
+    Row `k` has the probability `P(k) = log((k + 2) / (k + 1)) / log(vocab_size + 1)`. Draws are
+    repeated until `count` distinct rows are found (tf.random.log_uniform_candidate_sampler,
+    `unique=True`).
 
     Args:
-        count: Number of rows to draw.
-        vocab_size: Number of rows.
+        count: Number of distinct rows to draw.
+        vocab_size: Number of rows of the vocabulary.
         generator: Random generator on the CPU.
 
     Returns:
@@ -134,9 +135,9 @@ def log_expected_count(rows: Tensor, num_draws: Tensor, vocab_size: int) -> Tens
     """Compute `log(1 - (1 - P(row)) ^ num_draws)`, the log of a row's expected count.
 
     Args:
-        rows: Rows of the vocabulary, any shape.
+        rows: Rows of the vocabulary, any shape. `draw_log_uniform` defines their probability `P`.
         num_draws: Number of draws, a scalar.
-        vocab_size: Number of rows.
+        vocab_size: Number of rows of the vocabulary.
 
     Returns:
         A float32 tensor with the shape of `rows`.
@@ -155,15 +156,15 @@ def sampled_softmax_losses(
     num_negatives: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Estimate `-log p(target)` from the target and negatives that all words share.
+    """Estimate `-log p(target)` from the target and from random words, the negatives.
 
-    Like tf.nn.sampled_softmax_loss, subtract the log of each row's expected count from its logit,
-    and ignore negatives that equal the target. The gradient is that of an unbiased estimate of the
-    partition sum. The loss is lower than that of the full softmax.
+    All targets share the negatives. Like tf.nn.sampled_softmax_loss, subtract the log of each row's
+    expected count from its logit, and ignore negatives that equal the target. The gradient is that
+    of an unbiased estimate of the partition sum. The loss is lower than that of the full softmax.
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.
-        targets: Rows of the vocabulary, shape `(words,)`.
+        targets: Vocabulary row of each target, shape `(words,)`.
         weight: Softmax weight, shape `(vocab_size, projection_size)`.
         bias: Softmax bias, shape `(vocab_size,)`.
         num_negatives: Number of negatives.

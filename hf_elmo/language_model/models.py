@@ -32,7 +32,7 @@ def load_language_model(
 
     Raises:
         OSError: If there is no model of this name.
-        ValueError: If it has no target words, or another number of words than softmax rows.
+        ValueError: If the model has no target words, or not as many as softmax rows.
     """
     check_name(name)
     ElmoConfig.from_pretrained(name)  # raises clear errors for wrong names

@@ -24,8 +24,9 @@ class Perplexity:
     """Perplexities of a text.
 
     Attributes:
-        forward: Perplexity of the forward direction, including `</S>`.
-        backward: Perplexity of the backward direction, including `<S>`; None if unidirectional.
+        forward: Perplexity of the forward direction, including predictions of `</S>`.
+        backward: Perplexity of the backward direction, including predictions of `<S>`; None if the
+            biLM is unidirectional.
         average: `exp` of the mean loss of both directions, as bilm-tf reports it.
         per_word: The same average over words only, without `</S>` and `<S>`.
         num_targets: Number of predictions per direction.
@@ -47,7 +48,7 @@ class LossSum:
         self._num_directions = self._num_targets = self._num_words = 0
 
     def add(self, losses: Sequence[Tensor], is_word: Sequence[Tensor]) -> None:
-        """Add the losses of each direction; `is_word` marks words."""
+        """Add the losses of each direction; `is_word` marks the targets that are words."""
         self._num_directions = len(losses)
         self._num_targets += losses[0].numel()
         self._num_words += int(is_word[0].sum())
@@ -85,16 +86,17 @@ def evaluate_stream(
 ) -> Perplexity:
     """Compute the perplexity with the protocol of bilm-tf's `test`.
 
-    The rows read one word at a time, and take the next sentence in turn. The LSTM state starts at
-    zero and continues from sentence to sentence. The last step is dropped if not all rows have a
-    word. Therefore the result depends on the batch size and on the order of the sentences.
+    Parallel rows read one word at a time. At the end of a sentence, a row takes the text's next
+    sentence. The LSTM state starts at zero and continues from sentence to sentence. The last step
+    is dropped if not all rows have a word. Therefore the result depends on the batch size and on
+    the order of the sentences.
 
     Args:
         model: biLM and softmax, in evaluation mode.
         tokenizer: Tokenizer of the model.
         vocabulary: Target words of the model.
         text: Sentences to predict. Words outside the vocabulary count as `<UNK>`.
-        batch_size: Number of rows.
+        batch_size: Number of parallel rows.
 
     Returns:
         The perplexities, with the full softmax.
@@ -128,7 +130,7 @@ def evaluate_stream(
 
 
 def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
-    """Compute the perplexity of sentences, each on its own, independent of batching.
+    """Compute the perplexity of separate sentences, which does not depend on batches.
 
     Args:
         scores: Output of `score_sentences`.

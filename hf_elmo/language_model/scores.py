@@ -23,13 +23,14 @@ class SentenceScores(NamedTuple):
     """Log-probabilities, in nats, of the words of a sentence.
 
     Attributes:
-        words: The sentence.
-        forward: Log-probability of each word and of `</S>`, given the words before, shape
+        words: Words of the sentence.
+        forward: Log-probability of each word and of `</S>`, given the words before it, shape
             `(words + 1,)`.
-        backward: Log-probability of `<S>` and of each word, given the words after, shape
+        backward: Log-probability of `<S>` and of each word, given the words after it, shape
             `(words + 1,)`; None if the biLM is unidirectional.
-        both: Log-probability of each word given the rest of the sentence, from the product of both
-            distributions, shape `(words,)`; None if unidirectional or not requested.
+        both: Log-probability of each word given the rest of the sentence, shape `(words,)`. It
+            comes from the product of the forward and the backward distribution. None if the biLM is
+            unidirectional, or if not requested.
     """
 
     words: list[str]
@@ -39,7 +40,7 @@ class SentenceScores(NamedTuple):
 
     @property
     def pseudo_perplexity(self) -> float:
-        """Return `exp` of the mean of `-both`, or of `-forward` over words if unidirectional."""
+        """Return `exp` of the mean of `-both`, or of `-forward` over words if `both` is None."""
         words = self.forward[:-1] if self.both is None else self.both
         return math.exp(-float(words.double().mean())) if len(words) else math.nan
 
@@ -62,14 +63,14 @@ def score_sentences(
 ) -> Iterator[SentenceScores]:
     """Compute the log-probability of each word of each sentence.
 
-    Each sentence is scored on its own, independent of its batch. It can have any length.
+    Each sentence is scored on its own, independent of its batch. Any length is possible.
 
     Args:
         sentences: Sequences of words.
         model: biLM and softmax, in evaluation mode.
-        tokenizer: Its tokenizer.
+        tokenizer: Tokenizer of the model.
         vocabulary: Target words of the model; other words are scored as `<UNK>`.
-        with_both: Whether to compute `both`, which needs a third softmax.
+        with_both: Whether to compute `SentenceScores.both`, which needs a third softmax.
 
     Returns:
         An iterator of scores, one per sentence, in order.
@@ -105,10 +106,10 @@ def find_substitutes(
     """Find the words that the biLM expects most at a position of a sentence.
 
     Args:
-        words: The sentence.
+        words: Words of the sentence.
         position: Position of the word to replace, from 0; the word itself is ignored.
         model: biLM and softmax, in evaluation mode.
-        tokenizer: Its tokenizer.
+        tokenizer: Tokenizer of the model.
         vocabulary: Target words of the model; `<S>`, `</S>` and `<UNK>` are never substitutes.
         count: Number of words to return.
         direction: Context: the words before (`"forward"`), the words after (`"backward"`), or
@@ -145,10 +146,11 @@ def _predict(
     model: ElmoForPreTraining,
     tokenizer: ElmoTokenizer,
 ) -> Iterator[tuple[list[str], list[Tensor]]]:
-    """Yield each sentence with its predicting vectors, shape `(words + 1, projection_size)`.
+    """Yield each sentence and one tensor per direction, shape `(words + 1, projection_size)`.
 
     Forward vectors predict each word and then `</S>`. Backward vectors predict `<S>` and then each
-    word. The predictions of `<S>` and `</S>` from a zero state are the same for all sentences.
+    word. The forward vector at `<S>` and the backward vector at `</S>` start from a zero state, so
+    they are the same for all sentences.
     """
     size = model.config.projection_size
     empty = tokenizer([[]], is_split_into_words=True, return_tensors="pt").to(model.device)
@@ -163,7 +165,7 @@ def _predict(
 
 
 def _join(hidden: list[Tensor], softmax: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply both directions' distributions over each word, by adding their logits.
+    """Multiply the distributions of both directions at each word, by adding their logits.
 
     Returns:
         Vectors `(words, projection_size)`, weight and bias of the product's logits.

@@ -7,7 +7,7 @@ MIN_LENGTH = 3  # shorter words with an error would be other words
 
 
 def misspell(word: str, rng: random.Random) -> str:
-    """Make one typing error: swap two characters; or drop, double or replace one."""
+    """Make one typing error: swap two characters, or drop, double or replace one character."""
     if len(word) < MIN_LENGTH:
         return word
     place = rng.randrange(len(word) - 1)
@@ -15,7 +15,7 @@ def misspell(word: str, rng: random.Random) -> str:
 
 
 def list_errors(word: str, place: int, rng: random.Random) -> dict[str, str]:
-    """Make each kind of error at a character that is not the last one."""
+    """Make each kind of error at character `place`, which must not be the last one."""
     before, here, after = word[:place], word[place], word[place + 1 :]
     return {
         "swap": before + after[0] + here + after[1:],

@@ -1,4 +1,4 @@
-"""Target words of the language model, or subword pieces: counting, files, and lookup of ids."""
+"""Target words or subword pieces of the language model: counting, files, lookup of ids."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -38,11 +38,11 @@ def write_words(path: Path, words: Iterable[str]) -> None:
 class TargetVocabulary:
     """Target words of the softmax, in the order of its rows.
 
-    Sort them by decreasing frequency, because the sampled softmax draws low ids more often.
+    Sort the words by decreasing frequency, because the sampled softmax draws low ids more often.
 
     Args:
         words: All words, without duplicates, including `<S>`, `</S>` and `<UNK>`.
-        pieces: Splits words into pieces; None = the entries are whole words.
+        pieces: Tokenizer that splits words into pieces; None = the entries are whole words.
 
     Raises:
         ValueError: If a special word is missing, or a word occurs twice.
@@ -76,7 +76,7 @@ class TargetVocabulary:
         return [self._ids.get(word, self._unknown) for word in words]
 
     def read(self, text: SentenceReader) -> SentenceReader:
-        """Read a text in the units of the vocabulary: split its words if these are pieces."""
+        """Read a text as words, or as pieces if the vocabulary contains pieces."""
         return text if self.pieces is None else split_words(text, self.pieces)
 
     @classmethod
@@ -92,7 +92,7 @@ class TargetVocabulary:
         )
 
     def save(self, path: Path | str) -> None:
-        """Write a file; in a folder: `target_vocab.txt`, and `pieces.json` if there are pieces."""
+        """Write a file; in a folder, write `target_vocab.txt` and, for pieces, `pieces.json`."""
         path = Path(path)
         if path.is_dir():
             if self.pieces is not None:
@@ -112,7 +112,7 @@ def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:
 def build_vocabulary(
     counts: Counter[str], *, max_size: int | None = None, min_count: int = 1
 ) -> TargetVocabulary:
-    """Keep the most frequent words, after `<S>`, `</S>` and `<UNK>`.
+    """Build a vocabulary: `<S>`, `</S>`, `<UNK>`, then the most frequent words.
 
     Args:
         counts: Frequency of each word.
@@ -134,12 +134,12 @@ def build_vocabulary(
 
 
 def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
-    """Learn pieces of words by byte pair encoding, and count them.
+    """Build a vocabulary of subword pieces, which are learned by byte pair encoding.
 
     Args:
         text: The text.
         max_size: Number of pieces, including `<S>`, `</S>` and `<UNK>`; more if the text has more
-            characters.
+            distinct characters.
 
     Returns:
         The pieces by decreasing frequency in the text, after the three special words.

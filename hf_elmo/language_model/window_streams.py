@@ -51,7 +51,7 @@ class SentenceStream:
         """Start a pass, and skip its first `num_taken` sentences.
 
         Raises:
-            ValueError: If it has fewer sentences.
+            ValueError: If the pass has fewer sentences.
         """
         self.pass_number, self.num_taken = pass_number, num_taken
         rng = None if self._seed is None else random.Random(f"{self._seed} {pass_number}")
@@ -69,8 +69,8 @@ class StreamWindow(NamedTuple):
 
     Attributes:
         words: `<S>`, `</S>` and the distinct input words.
-        forward: Indices into `words` of the forward stream, shape `(window, rows)`.
-        backward: Indices into `words` of the backward stream, shape `(window, rows)`.
+        forward: Forward stream, as indices into `words`, shape `(window, rows)`.
+        backward: Backward stream, as indices into `words`, shape `(window, rows)`.
         forward_targets: Target ids of the next words, shape `(window, rows)`.
         backward_targets: Target ids of the previous words, shape `(window, rows)`.
     """
@@ -83,11 +83,11 @@ class StreamWindow(NamedTuple):
 
 
 class Rows:
-    """Rows of one direction. After its sentence, a row takes the next sentence of the stream.
+    """Batch rows of one direction. Each row takes sentence after sentence from a shared stream.
 
     Args:
         sentences: Stream that feeds all rows.
-        num_rows: Number of rows in all processes.
+        num_rows: Number of rows of all processes together.
         own_rows: Rows of this process. The other rows take their sentences too, so that the result
             does not depend on the number of processes.
         is_reversed: Whether each sentence is read backwards.
@@ -161,7 +161,7 @@ class WindowStream:
     windows are not the reversed forward windows. The end of the text is dropped when a row cannot
     be filled (bilm/data.py, `BidirectionalLMDataset`, `_get_batch`).
 
-    Every process feeds the rows of all processes in the same way, but returns only its own rows. So
+    Every process reads the text for the rows of all processes, but returns only its own rows. So
     the training text does not depend on the number of processes.
 
     Args:
@@ -169,12 +169,12 @@ class WindowStream:
         backward: Sentences for the backward direction, from the same text. Use the same order for
             evaluation, and another order for training, so that a step sees more of the text.
         vocabulary: Target words.
-        num_rows: Number of rows in all processes.
+        num_rows: Number of rows of all processes together.
         window: Number of time steps per window.
-        feed: Time steps that a row takes from the stream before the next row; None = `window`. 1 is
-            the value of bilm-tf's test: a window then contains `window` of its steps.
+        feed: Time steps that a row takes from the stream before the next row takes its own; None =
+            `window`. bilm-tf's test uses 1: a window then contains `window` steps of that test.
         rows: Rows of this process; None = all.
-        char_noise: Share of the input words with a typing error. Targets are never changed.
+        char_noise: Share of the input words that get a typing error. Targets are never changed.
         seed: Seed of the typing errors, which also depend on window, row and direction.
     """
 
@@ -266,7 +266,8 @@ class WindowStream:
 class WindowCollator:
     """Convert a window to the tensors of `WindowedLanguageModel`.
 
-    Each distinct word is spelled once. Words are sorted by length, to reduce padding characters.
+    Each distinct word is converted to ids only once. Words are sorted by length, to reduce
+    padding characters.
 
     Args:
         tokenizer: Tokenizer of the biLM.
@@ -276,7 +277,7 @@ class WindowCollator:
         self._tokenizer = tokenizer
 
     def __call__(self, window: StreamWindow) -> dict[str, Tensor]:
-        """Spell the words of a window; return their ids and their indices in the streams."""
+        """Return the ids of a window's distinct words, its streams as indices, and its targets."""
         words = sorted(window.words[len(BOUNDARIES) :], key=len)
         spelled = zip(("input_ids", "word_input_ids"), self._tokenizer.spell(words), strict=True)
         tensors = {name: ids for name, ids in spelled if ids is not None}

@@ -14,10 +14,10 @@ from .losses import full_softmax_losses, sampled_softmax_losses
 
 
 class WindowedLanguageModel(nn.Module):
-    """Run a biLM over successive windows, with a continuing state.
+    """Module that runs a biLM over successive windows, with a continuing LSTM state.
 
     Gradients end at the start of the window (truncated back-propagation through time). The state is
-    not a buffer, because DistributedDataParallel would replace it by that of the first process.
+    not a buffer, because DistributedDataParallel would copy the state of the first process to all.
 
     Args:
         model: biLM and softmax.
@@ -48,17 +48,17 @@ class WindowedLanguageModel(nn.Module):
         """Compute the losses of one window, and advance to the next.
 
         Args:
-            forward_inputs: 0 for `<S>`, 1 for `</S>`, else 2 + index of the distinct word, shape
+            forward_inputs: 0 for `<S>`, 1 for `</S>`, else 2 + index in the distinct words, shape
                 `(window, batch)`.
             backward_inputs: The same for the backward stream.
             forward_targets: Target ids, shape `(window, batch)`.
             backward_targets: The same for the backward stream.
-            input_ids: Characters of the distinct words, `(words, characters)`.
+            input_ids: Character ids of the distinct words, `(words, characters)`.
             word_input_ids: Lexicon rows of the distinct words, `(words,)`.
 
         Returns:
             Losses in nats of the forward and the backward direction, shape `(window, batch)` each.
-            The second is None if the biLM is unidirectional.
+            The backward losses are None if the biLM is unidirectional.
         """
         tops = self.advance(
             forward_inputs=forward_inputs,

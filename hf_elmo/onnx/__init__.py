@@ -1,4 +1,4 @@
-"""The biLM as an ONNX graph: built from configuration and weights, run, exported."""
+"""Build the biLM as an ONNX graph from configuration and weights; run and export the graph."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -44,7 +44,7 @@ def export(
     opset: Annotated[int, typer.Option(help="Version of the ONNX operators.", min=18, max=23)] = 18,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a model as an ONNX file, to be run without PyTorch.
+    """Write a model as an ONNX file, which runs without PyTorch.
 
     \b
     python -m hf_elmo export elmo-mini-en exported
@@ -65,7 +65,7 @@ def export(
       logits           of a head
       transitions      of the CRF of an ElmoForNer
 
-    The graph is compared with PyTorch first; the file is written only if they agree.
+    The graph's outputs are first compared with PyTorch's; the file is written only if they agree.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     from .export import export_onnx
 

@@ -1,4 +1,4 @@
-"""A model as one ONNX file: ids in, layers and their mix, or a head's logits, out."""
+"""Export a model as one ONNX file, from ids to layers and their mix, or to a head's logits."""
 
 import tempfile
 from collections.abc import Mapping
@@ -42,16 +42,16 @@ def export_onnx(
 
     Inputs, int64: `input_ids (batch, tokens, characters)`, `word_input_ids (batch, tokens)` if
     there is a lexicon, `static_ids (batch, tokens)` if an `ElmoForNer` has static vectors, and
-    `attention_mask (batch, tokens)`: 1 for each word. Padding may be on either side, on the right
-    for `ElmoForNer`. The boundary tokens are inside.
+    `attention_mask (batch, tokens)`: 1 for each word. Padding may be on either side, but only on
+    the right for `ElmoForNer`. The graph adds the boundary tokens itself.
 
-    Outputs, float32, of a biLM: `hidden_states (layers + 1, batch, tokens, hidden_size)` and
-    `elmo (batch, tokens, hidden_size)`, zero at padding. Of `ElmoForTokenClassification`:
-    `logits (batch, tokens, labels)`. Of `ElmoForSequenceClassification`: `logits (batch, labels)`.
-    Of `ElmoForNer`: the same as for words, and `transitions (labels, labels)` of its CRF.
+    Outputs are float32. A biLM has `hidden_states (layers + 1, batch, tokens, hidden_size)` and
+    `elmo (batch, tokens, hidden_size)`, zero at padding. `ElmoForTokenClassification` has
+    `logits (batch, tokens, labels)`. `ElmoForSequenceClassification` has `logits (batch, labels)`.
+    `ElmoForNer` has `logits (batch, tokens, labels)` and its CRF's `transitions (labels, labels)`.
 
-    The file is checked against PyTorch on two sentences before it gets its name. Weights above 2 GB
-    are in a second file, `<path>_data`.
+    Before the file gets its name, its outputs for two sentences are compared with PyTorch's.
+    Weights above 2 GB are in a second file, `<path>_data`.
 
     Args:
         model: An unmodified model on the CPU: a biLM or one of these heads.
@@ -59,7 +59,7 @@ def export_onnx(
         quantization: `"int8"` for 8-bit weights of the LSTMs, `"int7"` for 7 bits, which do not
             saturate on processors without VNNI, or None for float32.
         opset: Version of the ONNX operators, 18 or later.
-        metadata: Entries beside the configuration, such as the licence.
+        metadata: Entries to store beside the configuration, such as the licence.
         overwrite: Whether to replace an existing file.
 
     Raises:
@@ -145,7 +145,7 @@ def _list_inputs(model: Any) -> dict[str, tuple[int | str, ...]]:
 
 
 def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any, *, reads_characters: bool) -> Layers:
-    """Run a whole biLM, or only find the words if the model has no biLM."""
+    """Run a whole biLM; without a biLM, only find the positions of the words."""
     ids, axis = "", graph.constant([2], np.int64)
     if reads_characters:
         flat = graph.constant([-1, config.max_characters_per_token], np.int64)
@@ -189,7 +189,7 @@ def _encode_batch(graph: Graph, config: ElmoConfig, ids: str) -> str:
 
 
 def _run_directions(graph: Graph, config: ElmoConfig, x: str, mask: str) -> list[tuple[str, ...]]:
-    """Run the directions from zero states; return each layer, a tensor for each direction."""
+    """Run the directions from zero states; return each layer as one tensor per direction."""
     batch = graph.add("Shape", "attention_mask", start=0, end=1)
     states = []
     for width in (config.projection_size, config.cell_size):

@@ -22,12 +22,12 @@ Direction: TypeAlias = Literal["forward", "backward"]
 
 
 class Run(NamedTuple):
-    """Names of what one direction computes.
+    """Names of the values that one direction computes.
 
     Attributes:
         layers: Output of each layer, shape `(tokens, batch, projection_size)`.
-        h: State of all layers, shape `(layers, batch, projection_size)`.
-        c: State of all layers, shape `(layers, batch, cell_size)`.
+        h: Hidden state of all layers, shape `(layers, batch, projection_size)`.
+        c: Cell state of all layers, shape `(layers, batch, cell_size)`.
     """
 
     layers: list[str]
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 class BuiltModel(NamedTuple):
-    """A model, and its large initializers, which it only declares."""
+    """A model that only declares its large initializers, and these initializers."""
 
     model: ModelProto
     initializers: dict[str, Array]
@@ -49,7 +49,7 @@ class Graph:
         weights: The biLM's weights, by the names that they have in `ElmoModel`.
         quantization: `"int8"` for 8-bit weights of the LSTMs' products, `"int7"` for 7 bits in
             8-bit storage, None for float32.
-        parent: The graph that contains this loop body; it holds the initializers.
+        parent: For a loop body: the graph that contains it and holds its initializers.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Graph:
         return self.initializer(name, array)
 
     def initializer(self, name: str, array: Array) -> str:
-        """Add an initializer, once."""
+        """Add an initializer, unless its name exists; return the name."""
         if name not in self.initializers:
             self.initializers[name] = np.asarray(array, order="C")
         return name
@@ -94,11 +94,11 @@ class Graph:
         return array
 
     def weight(self, name: str) -> str:
-        """Add a weight as it is."""
+        """Add a weight in float32; return its name."""
         return self.initializer(name, self.get_array(name))
 
     def linear(self, x: str, name: str, addend: str | None = None) -> str:
-        """Compute `x @ weight^T + addend` in float32, `x` of shape `(rows, in)`.
+        """Compute `x @ weight^T + addend` in float32, for `x` of shape `(rows, in)`.
 
         The weight stays in its own layout, so that no copy of it is made.
         """
@@ -108,11 +108,11 @@ class Graph:
     def multiply(self, x: str, name: str, *addends: str, by_row: bool = False) -> str:
         """Compute `x @ weight^T` plus addends in the graph's precision.
 
-        In 8 bits, each output of the weight has a scale; `x` has one, found when the graph runs.
+        In 8 bits, each output of the weight has a scale. `x` gets its scale when the graph runs.
 
         Args:
             x: Shape `(rows, in)`.
-            name: Of a weight `(out, in)`.
+            name: Name of a weight of shape `(out, in)`.
             *addends: Shapes `(out,)` or `(rows, out)`; at most one in float32.
             by_row: Whether each row of `x` has its own scale: more exact, and slower.
         """
@@ -140,7 +140,7 @@ class Graph:
         return str(product)
 
     def clip(self, x: str, bound: float | None) -> str:
-        """Clip to `[-bound, bound]`; None = do not."""
+        """Clip `x` to `[-bound, bound]`; None = no clipping."""
         if bound is None:
             return x
         return str(self.add("Clip", x, self.constant(-bound), self.constant(bound)))
@@ -154,10 +154,10 @@ class Graph:
         inline: bool = False,
         opset: int = OPSET,
     ) -> ModelProto:
-        """Make a model.
+        """Make a model of the graph.
 
         Args:
-            name: Of the graph.
+            name: Name of the graph.
             inputs: Declared inputs.
             outputs: Declared outputs.
             inline: Whether the model holds its large initializers too; else they are declared only,
@@ -198,15 +198,15 @@ def declare(name: str, kind: int, *shape: int | str) -> Any:
 
 
 def encode_words(graph: Graph, config: ElmoConfig, ids: str, word_ids: str) -> str:
-    """Encode words: `(words, characters)` and `(words,)` to `(words, projection_size)`.
+    """Encode the ids of words as vectors, shape `(words, projection_size)`.
 
     The formulas are those of `ElmoTokenEncoder`.
 
     Args:
         graph: The graph.
-        config: Of the biLM.
-        ids: Character ids; not read if the model reads no characters.
-        word_ids: Rows of the lexicon; not read without a lexicon.
+        config: Configuration of the biLM.
+        ids: Character ids, shape `(words, characters)`; not used without characters.
+        word_ids: Rows of the lexicon, shape `(words,)`; not used without a lexicon.
     """
     parts = []
     encoder = "token_encoder"
@@ -249,13 +249,13 @@ def run_direction(
 
     Args:
         graph: The graph.
-        config: Of the biLM.
-        direction: Which of its directions.
+        config: Configuration of the biLM.
+        direction: Direction to run.
         x: Word vectors, shape `(tokens, batch, projection_size)`.
         mask: True where there is a word, shape `(tokens, batch, 1)`; the state of a sentence does
             not change elsewhere.
-        h: Initial state, shape `(layers, batch, projection_size)`.
-        c: Initial state, shape `(layers, batch, cell_size)`.
+        h: Initial hidden state, shape `(layers, batch, projection_size)`.
+        c: Initial cell state, shape `(layers, batch, cell_size)`.
     """
     layers, new_h, new_c = [], [], []
     shape = graph.add("Shape", x, start=0, end=2)  # tokens, batch
@@ -327,7 +327,7 @@ def _make_step(graph: Graph, config: ElmoConfig, layer: str, addends: list[str])
 
 
 def make_encoder(config: ElmoConfig, weights: Mapping[str, Tensor]) -> BuiltModel:
-    """Make the graph from the ids of words to their vectors (`vectors`)."""
+    """Make the model that computes the vectors of words (`vectors`) from their ids."""
     graph = Graph(weights)
     inputs = []
     if config.char_embedding_size:
@@ -346,7 +346,7 @@ def make_direction(
     direction: Direction,
     quantization: Quantization,
 ) -> BuiltModel:
-    """Make the graph of one direction: word vectors and state in, layers and state out."""
+    """Make the model of one direction, from word vectors and a state to layers and a state."""
     graph = Graph(weights, quantization)
     run = run_direction(graph, config, direction, "x", "is_word", "h", "c")
     names = [f"layer_{number}" for number in range(len(run.layers))]

@@ -14,7 +14,7 @@ NEGATIVE = -3e38  # below every value that a maximum is taken of
 
 
 class Layers(NamedTuple):
-    """Names of what a biLM computes of a batch.
+    """Names of the values that a biLM computes for a batch.
 
     Attributes:
         layers: Shape `(layers, batch, tokens, width)`, zero at padding; `""` if there is no biLM.
@@ -74,12 +74,12 @@ def mix_features(graph: Graph, config: Any, bilm: Layers) -> list[str]:
 
 
 def join(graph: Graph, parts: Sequence[str]) -> str:
-    """Join vectors, shape `(..., width)`."""
+    """Join vectors of shape `(..., width)` along the last axis."""
     return parts[0] if len(parts) == 1 else str(graph.add("Concat", *parts, axis=-1))
 
 
 def classify(graph: Graph, x: str) -> str:
-    """Compute `classifier(x)`, `x` of shape `(..., width)`."""
+    """Compute `classifier(x)` for `x` of shape `(..., width)`."""
     weight = graph.initializer("classifier", graph.get_array("classifier.weight").T)
     return str(graph.add("Add", graph.add("MatMul", x, weight), graph.weight("classifier.bias")))
 
@@ -186,7 +186,7 @@ HEADS = {
 
 
 def declare_outputs(graph: Graph, outputs: Sequence[Output]) -> list[Any]:
-    """Give values the names of outputs, and declare them."""
+    """Give the value of each output the output's name, and declare the outputs."""
     for name, value, _ in outputs:
         graph.add_named("Identity", value, name)
     return [declare(name, TensorProto.FLOAT, *shape) for name, _, shape in outputs]

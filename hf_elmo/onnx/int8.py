@@ -14,7 +14,7 @@ LARGEST = {"int8": 127, "int7": 63}
 
 
 def is_rounded(name: str) -> bool:
-    """Return whether a weight is one that is stored in 8 bits: those of the LSTMs' products."""
+    """Return whether a weight is stored in 8 bits, as the weights of the LSTMs' products are."""
     return "_lstm.layers." in name
 
 
@@ -25,7 +25,7 @@ def round_weight(
 
     Args:
         weight: Shape `(out, in)`.
-        quantization: Number of bits; both are stored in 8.
+        quantization: Number of bits; even 7 bits are stored in 8.
 
     Returns:
         The integers, shape `(in, out)`, and the scales, shape `(out,)`.
@@ -41,7 +41,7 @@ def choose_bits(quantization: Quantization) -> Quantization:
 
 @functools.cache
 def has_exact_int8() -> bool:
-    """Return whether sums of 8-bit products are exact here, asked once.
+    """Return whether this machine sums 8-bit products exactly; the answer is cached.
 
     x86 processors without VNNI add pairs of products in 16 bits, which saturates. The environment
     variable `HF_ELMO_INT8` overrides the answer: `exact` or `saturating`.

@@ -55,23 +55,23 @@ class Sessions:
             _ABANDONED.append((self.encoder, self.directions, self.pool))
 
     def is_for(self, process: int, threads: int) -> bool:
-        """Return whether they can be used in a process, with a number of threads."""
+        """Return whether these sessions are for a process and a number of threads."""
         return (self.process, self.threads) == (process, threads)
 
 
 class OrtElmoModel(ElmoBilm):
     """A biLM for inference on a CPU by ONNX Runtime, called as `ElmoModel` is.
 
-    The weights do not change: make a new one when the model has learned. The number of threads is
-    that of `torch.get_num_threads()`. Threads may share it; a forked process makes its own
-    sessions, as does an unpickled copy.
+    The weights do not change: after more training, make a new `OrtElmoModel`. The number of threads
+    is that of `torch.get_num_threads()`. Threads may share a model. A forked process or an
+    unpickled copy makes its own sessions.
 
     Args:
         config: Configuration of the biLM.
-        read_weights: Returns the weights by the names that they have in `ElmoModel`, on the CPU. It
-            is called again when other sessions are needed: after a fork, for other threads.
-        quantization: `"int8"` for products of the LSTMs in 8 bits: faster, mean cosine to float32
-            above .999. One scale is used for all rows of a product, so that the vectors of a
+        read_weights: Returns the weights on the CPU, by the names that they have in `ElmoModel`. It
+            is called again for new sessions: after a fork, or for another number of threads.
+        quantization: `"int8"` for LSTM products in 8 bits: faster, with a mean cosine to float32
+            above .999. Recurrent products have one scale for all rows, so that the vectors of a
             sentence vary slightly with its batch. Where 8-bit products saturate
             (`has_exact_int8`), weights have 7 bits. None for float32.
 
@@ -118,10 +118,10 @@ class OrtElmoModel(ElmoBilm):
             name: Folder, or name on the Hugging Face Hub.
             quantization: As for the class.
             revision: Branch, tag or commit on the Hub.
-            **options: As of `ElmoModel.from_pretrained`; `dtype` is always float32.
+            **options: As for `ElmoModel.from_pretrained`; `dtype` is always float32.
 
         Raises:
-            ValueError: As `ElmoModel.from_pretrained`.
+            ValueError: As for `ElmoModel.from_pretrained`.
             OSError: If there is no such model.
         """
         with refuse_damage(name):
@@ -134,7 +134,7 @@ class OrtElmoModel(ElmoBilm):
 
     @classmethod
     def from_model(cls, model: ElmoModel, *, quantization: Quantization = None) -> Self:
-        """Make one of the current weights of a model in memory.
+        """Make an `OrtElmoModel` from the current weights of a model in memory.
 
         Raises:
             ValueError: If the weights are not on the CPU, or are not those of an unmodified model.
@@ -258,7 +258,8 @@ class Block(NamedTuple):
     Attributes:
         rows: The sentences.
         is_word: Where a sentence has a word, shape `(tokens, rows)`.
-        entries: The packed step of each place, shape `(tokens, rows)`; any where there is no word.
+        entries: Index of the packed step at each place, shape `(tokens, rows)`; arbitrary where
+            there is no word.
     """
 
     rows: slice
@@ -348,7 +349,7 @@ class WeightsFile:
 
     Args:
         file: The file.
-        names: Name in the file of each weight of the biLM.
+        names: For each weight of the biLM, its name in the file.
     """
 
     def __init__(self, file: Path, names: dict[str, str]) -> None:
@@ -379,8 +380,8 @@ def _find_weights(folder: Path) -> tuple[ElmoConfig, WeightsFile] | None:
     """Find the weights of a folder.
 
     Returns:
-        The configuration and the weights, or None for anything that is not one complete
-        safetensors file in a floating dtype: `ElmoModel.from_pretrained` loads or refuses it.
+        The configuration and the weights; None if they are not in one complete safetensors file in
+        a floating dtype. Then `ElmoModel.from_pretrained` loads or refuses the folder.
     """
     file, adapter = folder / WEIGHTS_FILE, folder / "adapter_config.json"
     if not file.is_file() or adapter.exists():

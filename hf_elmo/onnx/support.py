@@ -1,4 +1,4 @@
-"""Whether ONNX Runtime can compute a model as PyTorch would."""
+"""Check whether ONNX Runtime can compute a model as PyTorch would."""
 
 import functools
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ def find_problem(model: ElmoModel, quantization: str | None = None) -> str | Non
 def examine(
     model: ElmoModel, quantization: str | None
 ) -> tuple[str | None, WeightFingerprint | None]:
-    """Return what `find_problem` does, and the fingerprint of the weights."""
+    """Return the result of `find_problem`, and the fingerprint of the weights."""
     is_exact = model.dtype in DTYPES or quantization is not None
     problem = marks = None
     if model.training:

@@ -54,14 +54,14 @@ def pretrain(
         list[str] | None,
         typer.Option(
             help="Text files or patterns, also compressed (.gz .xz .bz2 .zst). PATTERN=WEIGHT "
-            "reads them WEIGHT times per pass; 0.5: a random half."
+            "reads the files WEIGHT times per pass; 0.5 reads a random half."
         ),
     ] = None,
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
     dataset: Annotated[
         str | None,
-        typer.Option(help="Dataset on the Hub, or a folder of one, instead of --train; streamed."),
+        typer.Option(help="Dataset to stream, instead of --train: a Hub name or a folder."),
     ] = None,
     dataset_config: Annotated[str | None, typer.Option(help="Dataset configuration.")] = None,
     split: Annotated[str, typer.Option(help="Dataset split.")] = "train",
@@ -102,15 +102,15 @@ def pretrain(
         float | None,
         typer.Option(help="Time limit in hours; the learning rate falls to 0 by then.", min=0.001),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Rows per process.", min=1)] = 128,
+    batch_size: Annotated[int, typer.Option(help="Parallel rows per process.", min=1)] = 128,
     window: Annotated[int, typer.Option(help="Words per window of back-propagation.", min=1)] = 20,
     accumulate: Annotated[int, typer.Option(help="Windows per training step.", min=1)] = 1,
     negatives: Annotated[
-        int, typer.Option(help="Negatives of the sampled softmax; 0: full softmax.", min=0)
+        int, typer.Option(help="Negative words of the sampled softmax; 0: full softmax.", min=0)
     ] = 8192,
     optimizer: Annotated[
         Optimizer,
-        typer.Option(help="Optimiser; adagrad is bilm-tf's."),
+        typer.Option(help="Optimiser; bilm-tf uses adagrad."),
     ] = "adamw",
     learning_rate: Annotated[
         float | None, typer.Option(help="Learning rate; default: 0.001 for adamw, 0.2 for adagrad.")
@@ -145,7 +145,7 @@ def pretrain(
     ] = 0.0,
     max_grad_norm: Annotated[
         float,
-        typer.Option(help="Limit of the gradient norm; as in bilm-tf, of the loss times --window."),
+        typer.Option(help="Maximum norm of the gradient times --window, as in bilm-tf."),
     ] = 10.0,
     bfloat16: Annotated[
         bool, typer.Option("--bfloat16", help="Compute matrix products in bfloat16.")
@@ -168,7 +168,7 @@ def pretrain(
         int | None,
         typer.Option(
             help="Without --valid: steps between checkpoints; default: 1000. With --valid, each "
-            "evaluation writes one.",
+            "evaluation writes a checkpoint.",
             min=1,
         ),
     ] = None,
@@ -192,8 +192,8 @@ def pretrain(
       --preset original --bfloat16
 
     Sentences are shuffled across several files and in a buffer. The text is not held in memory. As
-    in bilm-tf, each row of the batch reads one sentence after another, 20 words at a time, with a
-    continuing LSTM state. With several processes, each process trains on its own rows.
+    in bilm-tf, each row of the batch reads one sentence after another, --window words at a time,
+    with a continuing LSTM state. With several processes, each process trains on its own rows.
 
     The output contains the model, its tokenizer and its target words. With --valid, the model is
     the best checkpoint. For TensorBoard, run tensorboard --logdir my-bilm/runs.
@@ -246,7 +246,7 @@ def pretrain(
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse contradictory options, or options that differ from those of the resumed run."""
+    """Refuse contradictory options, and options other than those of the run to resume."""
     output = Path(options["output"])  # a string in typer 0.20
     if options["patience"] is not None and not options["valid"]:
         raise ValueError("Expected --valid together with --patience.")
@@ -273,7 +273,7 @@ def _check_options(options: dict[str, Any]) -> None:
 def flush_denormal() -> Iterator[None]:
     """Flush denormal numbers to 0 temporarily.
 
-    The moments of unseen rows decay to denormals, which are slow on a CPU.
+    The optimiser's moments of unseen rows decay to denormals, which are slow on a CPU.
     """
     was_on = bool(torch.tensor(SMALLEST_NORMAL, dtype=torch.float64) / 2 == 0)
     torch.set_flush_denormal(True)
@@ -315,7 +315,7 @@ def _load_dataset(name: str, config: str | None, split: str) -> Any:
 
 
 def _count_rows(heldout: SentenceReader | None, batch_size: int) -> int:
-    """Return the number of rows of an evaluation: that of training, or fewer for a short text."""
+    """Return the batch size of evaluations: as in training, or smaller for a short text."""
     if heldout is None:
         return batch_size
     count = sum(1 for _ in heldout(None))  # read all, so that a bad line raises an error now
@@ -332,7 +332,7 @@ def _choose_vocabulary(
     from_model: str | None,
     resumed: Path | None,
 ) -> TargetVocabulary:
-    """Read or count the target words or pieces; a resumed run keeps them."""
+    """Read the target words or pieces, or count them; a resumed run keeps its own."""
     given = None if path is None else TargetVocabulary.from_file(path)
     for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
         known = load_vocabulary(str(checkpoint))

@@ -35,7 +35,7 @@ def describe_optimizer(
     warmup_steps: int | None,
     weight_decay: float,
 ) -> dict[str, Any]:
-    """Return the optimiser and its learning rate for `TrainingArguments`."""
+    """Return the arguments of `TrainingArguments` for the optimiser and its learning rate."""
     is_adamw = optimizer == "adamw"
     schedule = schedule or ("cosine" if is_adamw else "constant")
     return {
@@ -49,7 +49,7 @@ def describe_optimizer(
 
 
 class TrainingClock(TrainerCallback):
-    """Measure the time of a training run including resumes, enforce the limit, and log passes.
+    """Measure the time of a training run including resumes, and enforce the limit.
 
     Attributes:
         elapsed: Seconds of training until the start of this step, equal in all processes.
@@ -73,7 +73,7 @@ class TrainingClock(TrainerCallback):
         return lap
 
     def now(self) -> float:
-        """Return the seconds of training so far, including earlier runs."""
+        """Return the seconds of training so far, including the runs before a resume."""
         return time.monotonic() - self._start
 
     def on_train_begin(  # noqa: D102
@@ -108,14 +108,15 @@ def make_schedule(
     num_steps: int,
     clock: TrainingClock,
 ) -> LambdaLR:
-    """Make the schedule of an optimiser.
+    """Make the learning-rate schedule of an optimiser.
 
     Args:
-        optimizer: Its rate is multiplied.
-        shape: Factor for a completed share of the training, one of `RATE_FACTORS`.
-        num_warmup_steps: Steps in which another factor rises to 1.
-        num_steps: Steps of the training.
-        clock: Knows the used share of the time limit. The larger share counts.
+        optimizer: Optimiser; the schedule multiplies its learning rate by two factors.
+        shape: First factor, a function of the completed share of training, from `RATE_FACTORS`.
+        num_warmup_steps: Number of steps in which the second factor rises to 1.
+        num_steps: Number of steps of the training.
+        clock: Clock of the time limit. The completed share is that of steps or of time, whichever
+            is larger.
     """
 
     def factor(step: int) -> float:

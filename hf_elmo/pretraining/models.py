@@ -35,13 +35,13 @@ def create_model(
     """Create an untrained biLM, and its tokenizer.
 
     Args:
-        config: Sizes. A configured width of word vectors is kept.
+        config: Sizes of the biLM. Without characters, a `word_embedding_size` above 0 is kept.
         vocabulary: Target words.
-        has_characters: Whether the biLM reads the bytes of any word, or has a vector for each
-            target word.
+        has_characters: True = the biLM reads the bytes of any word; False = it has a vector for
+            each target word.
 
     Raises:
-        ValueError: If a biLM that reads bytes has a word lexicon.
+        ValueError: If `has_characters` is true and `config` has a word lexicon.
     """
     if not has_characters:
         start, end = vocabulary.boundary_ids

@@ -44,8 +44,8 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     """Train a biLM on windows over a stream of text.
 
     The LSTM state continues from window to window. A checkpoint also contains this state for each
-    process, and the position in the text. As in bilm-tf, gradients are of the loss times the
-    window, which matters for the limit of their norm and for Adagrad.
+    process, and the position in the text. As in bilm-tf, gradients are multiplied by the
+    window size. This matters for the limit of their norm and for Adagrad.
 
     Args:
         model: biLM with its state and its negatives.
@@ -105,12 +105,12 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         return list_files(checkpoint, self.args.world_size)
 
     def restore_position(self, checkpoint: Path) -> bool:
-        """Restore the time of training; return whether steps or time are used up."""
+        """Restore the used training time; return whether the steps or the time are used up."""
         self._clock.elapsed = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))["seconds"]
         return self.state.global_step >= self.args.max_steps or self._clock.fraction() >= 1
 
     def get_train_dataloader(self) -> Any:
-        """Return the windows; they have no length, because the text is repeated."""
+        """Return the loader of windows; it has no length, because the text is repeated."""
         return _Batches(self._stream, WindowCollator(self._tokenizer))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
@@ -128,7 +128,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
-        """Create the schedule; it depends on steps or time, whichever has advanced further."""
+        """Create the learning-rate schedule; it follows steps or time, whichever is further."""
         shape = RATE_FACTORS.get(SchedulerType(self.args.lr_scheduler_type))
         if self.lr_scheduler is None and shape is not None:
             num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
@@ -146,16 +146,16 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     def compute_loss(  # type: ignore[override]  # no outputs to return
         self, model: nn.Module, inputs: dict[str, Tensor], **_: Any
     ) -> Tensor:
-        """Compute the mean loss of both directions; multiply its gradient by the window."""
+        """Compute the mean loss of both directions; multiply its gradient by the window size."""
         losses = [loss.mean() for loss in model(**inputs) if loss is not None]
         loss = torch.stack(losses).mean()
         window = len(inputs["forward_inputs"])
         return loss + (window - 1) * (loss - loss.detach())
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Compute the held-out perplexity with bilm-tf's protocol and the training batch size.
+        """Compute the held-out perplexity with bilm-tf's protocol.
 
-        Every process computes the complete result.
+        A batch has `per_device_eval_batch_size` rows. Every process computes the complete result.
         """
         if self._heldout is None:
             raise ValueError("Expected a held-out text to evaluate on, got None.")
@@ -181,7 +181,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         return self.report(metrics)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log the training perplexity of the sampled softmax, and the speed."""
+        """Log the perplexity of the training softmax, sampled or full, and the speed."""
         if "loss" in logs:
             logs["perplexity"] = math.exp(min(logs["loss"], MAX_LOG_PERPLEXITY))
             logs["hours"] = self._clock.elapsed / 3600
@@ -233,7 +233,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
 
 class _Batches:
-    """Data loader for Trainer: batches without a length."""
+    """Data loader for Trainer, without a length."""
 
     def __init__(self, stream: WindowStream, collator: WindowCollator) -> None:
         self._stream, self._collator = stream, collator

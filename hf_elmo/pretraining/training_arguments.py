@@ -1,4 +1,4 @@
-"""Checkpoints of `pretrain`, and what it sets for every run, as arguments of `Trainer`."""
+"""Arguments of `Trainer` for `pretrain`: checkpoints, and settings that all runs share."""
 
 import importlib.util
 from typing import Any

@@ -1,7 +1,7 @@
 """The six task models of Peters et al. (2018).
 
-Their layers take `(batch, tokens, width)` and a mask, True at words. Padding is on the right. The
-result of a sentence depends neither on its padding nor on the rest of the batch.
+Their layers take a tensor `(batch, tokens, width)` and a mask, True at words. Padding is on the
+right. The result for a sentence depends neither on padding nor on the rest of the batch.
 """
 
 from transformers import (

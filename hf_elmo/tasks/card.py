@@ -20,10 +20,10 @@ def make_task_card(
     language: str | Sequence[str] | None = None,
     tags: Iterable[str] = (),
 ) -> str:
-    """Describe a task model, for the `README.md` beside its weights.
+    """Write a task model's card, the `README.md` beside its weights.
 
     Args:
-        config: Its configuration, with the scores that are known.
+        config: The model's configuration, with its scores if known.
         name: Name for `from_pretrained`.
         license: The Hub's identifier of the weights' licence; None = not stated.
         language: Code or codes of the language ("en"); None = not stated.

@@ -1,4 +1,4 @@
-"""Classification of texts: the base of its models and of its tasks."""
+"""Text classification: base classes of its models and tasks."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ LabelledExample = TypeVar("LabelledExample", LabelledSentence, Pair)
 
 
 class ElmoTextClassifier(ElmoTaskModel):
-    """A model whose `logits` are scores of the labels of each example."""
+    """A model whose `logits` score the labels for each example."""
 
     config: ElmoTaskConfig
 
@@ -50,7 +50,7 @@ class ClassificationTask(Task[LabelledExample, str]):
     def label(
         self, examples: Sequence[LabelledExample], config: ElmoTaskConfig
     ) -> dict[str, Tensor]:
-        """Make the labels of a batch, shape `(batch,)`."""
+        """Make a tensor of a batch's labels, shape `(batch,)`."""
         rows = config.label_rows
         return {"labels": torch.tensor([rows[example.label] for example in examples])}
 

@@ -63,8 +63,8 @@ def train(
     preset: Annotated[
         Literal["cpu", "paper"],
         typer.Option(
-            help="Sizes of the model, and the options that are not given. paper: published; cpu: "
-            "about half the sizes."
+            help="Sizes of the model, and values of options that are not given. paper: as "
+            "published; cpu: about half the sizes."
         ),
     ] = "cpu",
     elmo: Annotated[
@@ -101,7 +101,7 @@ def train(
     vectors: Annotated[
         Path | None,
         typer.Option(
-            help="Static word vectors, beside ELMo: a file of word2vec (text or .bin) or GloVe."
+            help="Static word vectors in addition to ELMo: a word2vec (text or .bin) or GloVe file."
         ),
     ] = None,
     max_vectors: Annotated[
@@ -206,7 +206,7 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 def _keep_set(options: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what was not given, so that the preset's own holds."""
+    """Leave out options that were not given, so that the preset's values apply."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -219,7 +219,7 @@ def _make_model(
     fields: dict[str, Any],
     cache_bytes: int,
 ) -> WordInputs:
-    """Make a new model, and what makes its inputs."""
+    """Make a new model; return the object that holds it and makes its inputs."""
     folder = resolve_name(name)
     bilm = ElmoModel.from_pretrained(folder)
     if static is not None:

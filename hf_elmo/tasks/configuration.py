@@ -1,4 +1,4 @@
-"""Base of the configurations of all task models: the biLM, and the inputs of a word."""
+"""Base configuration of all task models: the biLM, and the vectors that represent a word."""
 
 from typing import Any, Literal
 
@@ -10,24 +10,24 @@ from hf_elmo.configuration_elmo import ElmoConfig
 
 @strict
 class ElmoTaskConfig(PreTrainedConfig):
-    """Configuration of a task model: its biLM, and the inputs of a word.
+    """Configuration of a task model: its biLM, and the vectors that represent a word.
 
     Args:
         elmo: The biLM's configuration. It also sets how the layers are mixed (which of them,
             learned or not, layer norm, the paper's lambda), and whether the biLM is frozen.
-        elmo_at: Place of ELMo: at the input of the task's encoder (`input`), concatenated with its
-            output (`output`), at both with a mix each, or nowhere (`none`).
-        elmo_dropout: Dropout probability for a mix, in training only.
+        elmo_at: Place of ELMo: at the input of the task's encoder (`input`), at its output, by
+            concatenation (`output`), at both, each with its own mix (`both`), or nowhere (`none`).
+        elmo_dropout: Dropout probability for each mix of layers, in training only.
         static_vocab_size: Rows of the table of static vectors, including row 0 for all other words;
             0 = no static vectors.
         static_size: Width of a static vector.
         trains_static: Whether static vectors are trained.
-        char_size: Width of a character's vector; 0 = no character encoder of its own.
-        char_filter_width: Characters that a filter sees.
-        num_char_filters: Filters over the characters of a word.
+        char_size: Width of a character's vector; 0 = the task has no character encoder.
+        char_filter_width: Number of characters that a filter sees at once.
+        num_char_filters: Number of filters over a word's characters.
         char_dropout: Dropout probability for the characters' vectors, in training only.
-        max_chars: Characters of a word that are read, including its start and end marks.
-        scores: Scores of the model on the dev examples, for its card; None = not known.
+        max_chars: Largest number of characters read per word, including start and end marks.
+        scores: Scores on the dev examples, for the model card; None = not known.
     """
 
     sub_configs = {"elmo": ElmoConfig}  # noqa: RUF012 (transformers' own)
@@ -66,12 +66,12 @@ class ElmoTaskConfig(PreTrainedConfig):
 
     @property
     def num_mixes(self) -> int:
-        """Mixes of the biLM's layers: one for each place where ELMo is read."""
+        """Number of mixes of the biLM's layers: one for each place where ELMo is read."""
         return {"none": 0, "input": 1, "output": 1, "both": 2}[self.elmo_at]
 
     @property
     def input_size(self) -> int:
-        """Width of a word as the task's encoder reads it."""
+        """Width of a word's vector at the input of the task's encoder."""
         return self.static_size + self.num_char_filters + self._size_at("input")
 
     @property
@@ -81,19 +81,19 @@ class ElmoTaskConfig(PreTrainedConfig):
 
     @property
     def label_names(self) -> list[str]:
-        """Labels in the order of their rows."""
+        """Names of the labels, in the order of their numbers."""
         return [name for _, name in sorted((self.id2label or {}).items())]
 
     @property
     def label_rows(self) -> dict[str, int]:
-        """The row of each label."""
+        """The number of each label, by its name."""
         return {name: row for row, name in enumerate(self.label_names)}
 
     def _size_at(self, place: str) -> int:
         return int(self.bilm.hidden_size or 0) if self.elmo_at in (place, "both") else 0
 
     def validate_words(self) -> None:
-        """Check that words have an input, and that each input has a width."""
+        """Check that a word has at least one vector, and that the sizes fit together."""
         for name, size in (("static_vocab_size", "static_size"), ("char_size", "num_char_filters")):
             if (getattr(self, name) > 0) != (getattr(self, size) > 0):
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Coreference: end-to-end spans (Lee et al. 2017; Peters et al. 2018)."""
+"""Coreference: an end-to-end model of spans (Lee et al. 2017; Peters et al. 2018)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,15 +29,15 @@ class ElmoCorefConfig(ElmoTaskConfig):
     """Configuration of a coreference model.
 
     Args:
-        lstm_size: Width of a direction of the biLSTM, which runs over each sentence.
-        hidden_size: Width of the two hidden layers of both scorers.
-        feature_size: Width of the vectors of a span's width and of a pair's distance.
-        max_span_width: Words of the longest mention.
-        spans_per_word: Spans that are kept, for each word of a document.
-        max_antecedents: Kept spans before a span that are compared with it.
-        max_training_sentences: Sentences of a document that a step of training reads.
-        word_dropout: Probability for the words.
-        dropout: Probability for the biLSTM's output, one mask a sentence, and in the scorers.
+        lstm_size: Width of each direction of the biLSTM, which runs over each sentence.
+        hidden_size: Width of the two hidden layers in the scorers of mentions and of pairs.
+        feature_size: Size of the vectors that encode a span's width and a pair's distance.
+        max_span_width: Largest number of words of a mention.
+        spans_per_word: Number of spans that are kept per word of a document.
+        max_antecedents: Largest number of earlier kept spans to compare a span with.
+        max_training_sentences: Largest number of sentences in a training step.
+        word_dropout: Dropout probability for the words' vectors.
+        dropout: Dropout probability for the biLSTM's output (one mask per sentence) and in scorers.
     """
 
     model_type = "elmo-coref"
@@ -58,11 +58,11 @@ class ElmoCorefOutput(ModelOutput):
     """Output of `ElmoForCoref` for one document.
 
     Attributes:
-        loss: The negative marginal log-likelihood of right antecedents, where mentions were given.
+        loss: The negative marginal log-likelihood of right antecedents; None without mentions.
         starts: First word of each kept span, shape `(spans,)`, in the document's order.
         ends: Last word of each kept span, shape `(spans,)`.
-        logits: Scores of a span's antecedents, shape `(spans, 1 + antecedents)`: that it has none,
-            always 0; of the span before it, of the one before that, and so on; -inf = no span.
+        logits: Scores of a span's antecedents, shape `(spans, 1 + antecedents)`. Column 0 means no
+            antecedent and is always 0; column k is the k-th kept span before; -inf = no such span.
     """
 
     loss: Tensor | None = None
@@ -100,7 +100,7 @@ class ElmoForCoref(ElmoTaskModel):
         self.post_init()
 
     def _make_output(self, size: int) -> nn.Sequential:
-        """Make a scorer's layers after the first product."""
+        """Make the layers of a scorer after its first linear layer."""
         dropout = self.config.dropout
         return nn.Sequential(
             nn.ReLU(),
@@ -120,14 +120,14 @@ class ElmoForCoref(ElmoTaskModel):
     ) -> ElmoCorefOutput:
         """Score the antecedents of the spans of a document.
 
-        Of a long document, training reads `max_training_sentences` consecutive sentences, which
-        start at a random one.
+        In training, only `max_training_sentences` consecutive sentences of a long document are
+        read, from a random one on.
 
         Args:
             inputs: The words of the sentences of one document.
             labels: Ignored.
-            mentions: Position of the first and of the last word of each gold mention, counted from
-                the start of the document, and number of its cluster, shape `(1, mentions, 3)`.
+            mentions: First word, last word and cluster number of each gold mention, shape
+                `(1, mentions, 3)`; words are counted from the start of the document.
             **kwargs: Ignored.
 
         Returns:
@@ -174,8 +174,8 @@ class ElmoForCoref(ElmoTaskModel):
     def _score_antecedents(self, spans: Tensor, mention_scores: Tensor) -> Tensor:
         """Score pairs: `s(i, j) = m_i + m_j + w.f([g_i; g_j; g_i * g_j; distance])`.
 
-        The first layer of f is a sum of four products. Only that of `g_i * g_j` must be computed
-        for each pair.
+        `m` is a mention score and `g` a span's vector. The first layer of f is a sum of four
+        products. Only the product with `g_i * g_j` must be computed for each pair.
         """
         count = min(self.config.max_antecedents, max(len(spans) - 1, 0))
         steps = torch.arange(1, count + 1, device=spans.device)
@@ -199,8 +199,8 @@ class ElmoForCoref(ElmoTaskModel):
         """Find the clusters of a document; inputs as of `forward`, without mentions.
 
         Returns:
-            One document's clusters: of each mention its first and its last word, counted over the
-            document.
+            A list with one document's clusters. A mention is its first and last word, counted from
+            the start of the document.
         """
         out = self(**inputs)
         best = out.logits.argmax(dim=1).tolist()
@@ -211,13 +211,13 @@ class ElmoForCoref(ElmoTaskModel):
 def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> Tensor:
     """Keep the best spans that do not cross, in the order of the document (Lee et al. 2017).
 
-    Spans cross if they overlap and neither holds the other.
+    Spans cross if they overlap and neither contains the other.
 
     Args:
         starts: First word of each span, shape `(spans,)`.
         ends: Last word of each span, shape `(spans,)`.
-        scores: Shape `(spans,)`.
-        num_kept: Spans to keep at most.
+        scores: Mention score of each span, shape `(spans,)`.
+        num_kept: Largest number of spans to keep.
 
     Returns:
         Numbers of the kept spans, shape `(kept,)`.
@@ -256,7 +256,7 @@ def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
 def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
     """Compute `-sum_i log sum_j p_i(j)` over the right antecedents j of each span i.
 
-    Column 0 is the right one for a span without an antecedent, or that is not a mention.
+    `p_i` is the softmax of row i. Column 0 is right for a non-mention or without an antecedent.
 
     Args:
         logits: Scores of the antecedents, as in `ElmoCorefOutput`.
@@ -275,7 +275,7 @@ def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
 def link_mentions(
     mentions: Sequence[tuple[int, int]], best: Sequence[int]
 ) -> list[list[tuple[int, int]]]:
-    """Group linked mentions; `best` counts back to the antecedent of each, 0 = none."""
+    """Group linked mentions; `best` has each one's steps back to its antecedent, 0 = none."""
     clusters: dict[int, list[tuple[int, int]]] = {}  # by the row of each mention
     for row, back in enumerate(best):
         if back:
@@ -302,7 +302,7 @@ class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
         return example.sentences
 
     def label(self, examples: Sequence[Document], config: ElmoTaskConfig) -> dict[str, Tensor]:
-        """Make the mentions of a document, shape `(1, mentions, 3)`."""
+        """Make a tensor of a document's mentions, shape `(1, mentions, 3)`."""
         rows = [
             [start, end, number]
             for number, cluster in enumerate(examples[0].clusters)

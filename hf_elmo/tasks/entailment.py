@@ -26,8 +26,8 @@ class ElmoEntailmentConfig(ElmoTaskConfig):
     """Configuration of a classifier of pairs of sentences.
 
     Args:
-        hidden_size: Width of a direction of both biLSTMs, and of the linear layers.
-        dropout: Probability for the inputs of biLSTMs, one mask a sentence, and of the classifier.
+        hidden_size: Width of each direction of both biLSTMs, and of the linear layers.
+        dropout: Dropout probability in the classifier and, one mask a sentence, for biLSTM inputs.
     """
 
     model_type = "elmo-entailment"
@@ -37,7 +37,7 @@ class ElmoEntailmentConfig(ElmoTaskConfig):
 
 
 class ElmoForEntailment(ElmoTextClassifier):
-    """Label pairs of sentences by what each word of one finds in the other."""
+    """Label pairs of sentences by attention between the words of both."""
 
     config: ElmoEntailmentConfig
     config_class = ElmoEntailmentConfig
@@ -55,7 +55,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         self.post_init()
 
     def set_initial_values(self) -> None:
-        """Draw linear weights by Xavier, recurrent ones orthogonal; forget gates have bias 1."""
+        """Draw Xavier weights, but orthogonal recurrent ones; set the forget gates' bias to 1."""
         for linear in (self.comparison, self.pooled, self.classifier):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -76,7 +76,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         """Score the labels of every pair.
 
         Args:
-            inputs: The words of premise and hypothesis; two sentences an example.
+            inputs: The words: two sentences per example, the premise and the hypothesis.
             labels: The label of each pair, shape `(batch,)`.
             **kwargs: Ignored.
 
@@ -99,7 +99,7 @@ class ElmoForEntailment(ElmoTextClassifier):
 
 
 def _swap(x: Tensor) -> Tensor:
-    """Put each text in the place of the other of its pair, along the first axis."""
+    """Swap the two texts of each pair, along the first axis."""
     return x.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
 
 

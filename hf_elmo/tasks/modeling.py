@@ -1,4 +1,4 @@
-"""The base of all task models: words come in by ELMo, static vectors and characters."""
+"""The base of all task models: it makes words' vectors by ELMo, static vectors and characters."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -51,10 +51,10 @@ class Words(NamedTuple):
 
 
 class CharacterEncoder(nn.Module):
-    """A vector of a word's characters: `max_k relu(convolution(characters))_k` (Kim et al. 2015).
+    """A word's vector: maximum over positions of `relu(convolution(characters))` (Kim et al. 2015).
 
     Args:
-        config: Of the task.
+        config: Configuration of the task model.
     """
 
     def __init__(self, config: ElmoTaskConfig) -> None:
@@ -110,21 +110,21 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw the biLM's initial values as it does; those of torch or of a layer for the rest."""
+        """Draw initial values by the biLM's rules, or else by a module's `reset_parameters`."""
         if isinstance(module, ElmoLstm) or hasattr(module, "set_initial_values"):
             super()._init_weights(module)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
 
     def _freeze_bilm(self) -> None:
-        """Leave as they are the biLM and the static vectors, if so configured."""
+        """Exclude the biLM and the static vectors from training, if so configured."""
         super()._freeze_bilm()
         if self.config.static_size:
             self.static_vectors.requires_grad_(self.config.trains_static)
 
     @property
     def is_bilm_frozen(self) -> bool:
-        """Whether there is no biLM that would be trained."""
+        """Whether training leaves the biLM unchanged, or there is no biLM."""
         return not self.config.num_mixes or not any(
             parameter.requires_grad for parameter in self.elmo.parameters()
         )
@@ -195,7 +195,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return self.features.penalty() if self.config.num_mixes else 0.0
 
     def read_words(self, inputs: Inputs) -> Words:
-        """Look words up, run the biLM, concatenate the vectors.
+        """Make the words' vectors: look them up, encode characters, run the biLM, concatenate.
 
         Raises:
             ValueError: If padding is on the left, or an input that the model reads is missing.
@@ -234,6 +234,6 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
 
 def load_bilm(model: ElmoTaskModel, bilm: ElmoPreTrainedModel) -> None:
-    """Copy the weights of a biLM into a task model that has one of the same configuration."""
+    """Copy a biLM's weights into a task model whose biLM has the same configuration."""
     if model.config.num_mixes:
         model.elmo.load_state_dict(bilm.base_model.state_dict())

@@ -23,14 +23,14 @@ from .task import Task, Use, describe_labels
 
 @strict
 class ElmoNerConfig(ElmoTaskConfig):
-    """Configuration of a tagger of named entities, or of any spans that do not overlap.
+    """Configuration of a tagger that finds named entities, or any spans that do not overlap.
 
-    The labels of words (`id2label`) are BIOUL.
+    The labels of words (`id2label`) follow the BIOUL scheme.
 
     Args:
-        lstm_size: Width of a direction of the biLSTM.
-        num_lstm_layers: Layers of the biLSTM.
-        dropout: Probability for the biLSTM's input, between its layers, and for its output.
+        lstm_size: Width of each direction of the biLSTM.
+        num_lstm_layers: Number of layers of the biLSTM.
+        dropout: Dropout probability at the biLSTM's input and output, and between its layers.
     """
 
     model_type = "elmo-ner"
@@ -74,7 +74,7 @@ class ElmoForNer(ElmoTaskModel):
             **kwargs: Ignored.
 
         Returns:
-            `logits (batch, tokens, num_labels)`, before the CRF's transitions, which `predict`
+            `logits (batch, tokens, num_labels)`, without the CRF's transitions, which `predict`
             adds; `loss`, the negative log-likelihood of the labels, summed over the batch.
         """
         words = self.read_words(inputs)
@@ -113,7 +113,7 @@ class NerTask(Task[TaggedSentence, list[Span]]):
     def label(
         self, examples: Sequence[TaggedSentence], config: ElmoTaskConfig
     ) -> dict[str, Tensor]:
-        """Make the labels of words, shape `(batch, tokens)`; 0 at padding."""
+        """Make a tensor of the words' labels, shape `(batch, tokens)`; 0 at padding."""
         numbers = config.label_rows
         rows = [
             torch.tensor([numbers[label] for label in label_words(spans, len(words), "BIOUL")])

@@ -1,4 +1,4 @@
-"""transformers' pipelines over the task models: texts in, places in the texts out."""
+"""transformers' pipelines for the task models, from texts to labels or to places in the texts."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,27 +16,27 @@ from .task import predict
 
 
 class Text(NamedTuple):
-    """A text and its words; an offset is the first character of a word, and the one after it."""
+    """A text, its words, and for each word its first character and the one after its last."""
 
     text: str
     words: list[str]
     offsets: list[tuple[int, int]]
 
     def cut(self, start: int, end: int) -> dict[str, Any]:
-        """Return some words, including the last one, and their character offsets."""
+        """Return the text from word `start` to word `end`, included, and its character offsets."""
         first, last = self.offsets[start][0], self.offsets[end][1]
         return {"word": self.text[first:last], "start": first, "end": last}
 
     def cut_span(self, span: Span) -> dict[str, Any]:
-        """Return the label of a span, its words and their character offsets."""
+        """Return the label of a span, its text and its character offsets."""
         return {"entity_group": span.label, **self.cut(span.start, span.end)}
 
 
 def read_text(value: Any) -> Text:
-    """Read a text: a string, which is split, or a list of words, joined by spaces.
+    """Read a text: split a string into words, or join a list of words by spaces.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If the value is neither a string nor a list of words.
     """
     if isinstance(value, str):
         return Text(value, *split_text(value))
@@ -83,14 +83,14 @@ class ElmoTaskPipeline(Pipeline):
         return inputs  # no tensors yet: `predict` makes them
 
     def preprocess(self, input_: Any, **_: Any) -> dict[str, Any]:
-        """Read an input; "examples" are as many as the model is to run on."""
+        """Read an input; the result's "examples" are for the model: one, several or none."""
         given = {"text": input_} if isinstance(input_, str) else input_
         if not isinstance(given, dict) or not set(self.keys) <= given.keys():
             raise TypeError(f"Expected a dictionary with {', '.join(self.keys)}, got {input_!r}.")
         return self.read(given)
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Read a dictionary."""
+        """Read an input that is a dictionary."""
         raise NotImplementedError
 
     def _forward(self, input_tensors: dict[str, Any], **_: Any) -> Any:
@@ -117,14 +117,14 @@ class ElmoNerPipeline(ElmoTaskPipeline):
         return {"examples": (TaggedSentence(text.words, []),), "text": text}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:
-        """List the entities: `entity_group`, `word`, `start`, `end`."""
+        """List the entities, each with its `entity_group`, `word`, `start` and `end`."""
         return [model_outputs["text"].cut_span(span) for span in model_outputs["found"][0]]
 
 
 class ElmoSrlPipeline(ElmoTaskPipeline):
     """Find the roles of predicates: `pipe({"text": "He sold it.", "predicates": [3]})`.
 
-    A predicate is given by the offset of its first character; for lists of words, by its position.
+    Give a predicate by the offset of its first character, or by its position in a list of words.
     """
 
     keys = ("text", "predicates")
@@ -143,7 +143,7 @@ class ElmoSrlPipeline(ElmoTaskPipeline):
         return {"examples": tuple(frames), "text": text}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:
-        """List the predicates, each `word`, `start`, `end`, and its `roles`."""
+        """List the predicates, each with its `word`, `start`, `end` and `roles`."""
         text = model_outputs["text"]
         return [
             {
@@ -169,7 +169,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
         return {"examples": (Pair(words, read_text(given["text_pair"]).words, ""),)}
 
     def postprocess(self, model_outputs: Any, **options: Any) -> Any:
-        """Return the best `label` and its `score`; a list of `top_k`, None = all, if not of one."""
+        """Return the best `label` and its `score`, or a list of the best `top_k`; None = all."""
         (labels,) = model_outputs["found"]
         top_k = options.get("top_k", 1)
         ranked = sorted(labels.items(), key=lambda item: -item[1])
@@ -211,7 +211,7 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
         return {"examples": documents, "texts": texts}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:
-        """List clusters of mentions, each `word`, its `sentence`, and `start` and `end` in it."""
+        """List the clusters; a mention has `word`, `sentence`, and its `start` and `end` there."""
         texts = model_outputs["texts"]
         places = [(row, word) for row, text in enumerate(texts) for word in range(len(text.words))]
 

@@ -40,11 +40,11 @@ def load_task_model(name: str, **options: Any) -> TaskModel:
 
     Args:
         name: A folder, or a name on the Hugging Face Hub.
-        **options: For `from_pretrained`.
+        **options: Options of `from_pretrained`.
 
     Raises:
         OSError: If there is no model of that name.
-        ValueError: If it is not a task model.
+        ValueError: If the model is not a task model.
     """
     hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
     try:
@@ -62,7 +62,7 @@ def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
     """Find the task of a configuration.
 
     Raises:
-        ValueError: If it is not a task model.
+        ValueError: If the configuration is not of a task model.
     """
     for task in TASKS.values():
         if task.model.config_class.model_type == config.model_type:
@@ -74,15 +74,15 @@ def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
 
 
 def make_inputs(model: ElmoTaskModel, tokenizer: ElmoTokenizer, **options: Any) -> WordInputs:
-    """Make the object that makes inputs of a model that was loaded by its name.
+    """Make the `WordInputs` of a model that was loaded by its name.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        **options: `HUB_OPTIONS` with which it was loaded.
+        **options: `HUB_OPTIONS` with which the model was loaded.
 
     Raises:
-        ValueError: If it has static vectors and no name: their words are in a file of the model.
+        ValueError: If the model has static vectors but no name, needed to find their words' file.
     """
     words: list[str] = []
     if model.config.static_size:

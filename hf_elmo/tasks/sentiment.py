@@ -28,9 +28,9 @@ class ElmoSentimentConfig(ElmoTaskConfig):
     """Configuration of a classifier of sentences.
 
     Args:
-        hidden_size: Width of the linear layer on the words, and of a direction of both biLSTMs.
-        input_dropout: Probability for the words; None = .5 with ELMo, .25 without, as published.
-        dropout: Probability after the linear layer on the words.
+        hidden_size: Width of the linear layer on the words, and of each direction of both biLSTMs.
+        input_dropout: Dropout probability for words; None = .5 with ELMo, else .25, as published.
+        dropout: Dropout probability after the linear layer on the words.
         num_pieces: Number of linear layers of a maxout.
     """
 
@@ -50,7 +50,7 @@ class ElmoSentimentConfig(ElmoTaskConfig):
 class Maxout(nn.Module):
     """The elementwise maximum of several linear layers (Goodfellow et al. 2013).
 
-    `y_k = max_j (W_kj x + b_kj)`.
+    `y_k = max_j (W_kj x + b_kj)` over the linear layers j.
 
     Args:
         in_features: Width of the input.
@@ -69,7 +69,7 @@ class Maxout(nn.Module):
 
 
 class ElmoForSentiment(ElmoTextClassifier):
-    """Label sentences by attention of a sentence to itself, four poolings and maxout."""
+    """Label sentences by self-attention, four poolings and maxout layers."""
 
     config: ElmoSentimentConfig
     config_class = ElmoSentimentConfig
@@ -120,7 +120,7 @@ class ElmoForSentiment(ElmoTextClassifier):
         return SequenceClassifierOutput(loss=loss, logits=x)
 
     def _pool(self, h: Tensor, mask: Tensor) -> Tensor:
-        """Put maximum, minimum, mean and a learned mean of the words side by side."""
+        """Concatenate the maximum, minimum, mean and a learned weighted mean of the words."""
         shares = masked_softmax(self.pooling_linear(h).squeeze(2), mask)
         learned = (shares[:, None, :] @ h).squeeze(1)
         return torch.cat(
@@ -141,7 +141,7 @@ class SentimentTask(ClassificationTask[LabelledSentence]):
     model = ElmoForSentiment
 
     def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[LabelledSentence]:
-        """Read trees or labelled texts; in training the phrases of trees too."""
+        """Read trees or labelled texts; in training, add phrases of the trees."""
         min_phrase = MIN_PHRASES[preset] if use == "train" else None
         return read_trees(path, min_phrase=min_phrase, reads_words=use == "predict")
 

@@ -28,9 +28,9 @@ class ElmoSquadConfig(ElmoTaskConfig):
     """Configuration of a question answering model.
 
     Args:
-        hidden_size: Width of a direction of each biGRU; linear layers are twice as wide.
-        dropout: Probability between layers, one mask a text.
-        max_answer_words: Words of the longest answer.
+        hidden_size: Width of each direction of a biGRU; linear layers are twice as wide.
+        dropout: Dropout probability between layers, with one mask per text.
+        max_answer_words: Largest number of words of an answer.
     """
 
     model_type = "elmo-squad"
@@ -64,7 +64,7 @@ class ElmoForSquad(ElmoTaskModel):
         self.post_init()
 
     def set_initial_values(self) -> None:
-        """Draw the recurrent layers from a truncated normal distribution, as the program does."""
+        """Draw recurrent weights from a truncated normal distribution, as in the paper's code."""
         for layers in (
             self.encoder,
             self.residual_encoder,
@@ -85,18 +85,18 @@ class ElmoForSquad(ElmoTaskModel):
         end_positions: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
-        """Score each word of a passage as the first and as the last of the answer.
+        """Score each word of a passage as the first and as the last word of the answer.
 
         Args:
-            inputs: The words of passage and question; two sentences an example.
+            inputs: The words: two sentences per example, the passage and the question.
             labels: Ignored.
             start_positions: Position of the answer's first word, shape `(batch,)`.
-            end_positions: Position of its last word, shape `(batch,)`.
+            end_positions: Position of the answer's last word, shape `(batch,)`.
             **kwargs: Ignored.
 
         Returns:
-            `start_logits` and `end_logits (batch, tokens)`; `loss`, the sum of the mean cross
-            entropies of both.
+            `start_logits` and `end_logits (batch, tokens)`; `loss`, the mean cross
+            entropy of the first words plus that of the last words.
         """
         width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # questions are short
         passage = self.read_words(inputs.map(lambda x: x[:, 0]))
@@ -154,16 +154,16 @@ class ElmoForSquad(ElmoTaskModel):
 def find_best_spans(
     start_scores: Tensor, end_scores: Tensor, mask: Tensor, max_width: int
 ) -> tuple[Tensor, Tensor]:
-    """Find the span of each text with the largest sum of the scores of its first and last word.
+    """Find each text's best span: first and last word have the largest sum of scores.
 
     Args:
         start_scores: Scores of first words, shape `(batch, tokens)`.
         end_scores: Scores of last words, shape `(batch, tokens)`.
-        mask: True at words, shape `(batch, tokens)`; a text has at least one.
-        max_width: Words of the longest span.
+        mask: True at words, shape `(batch, tokens)`; each text has at least one.
+        max_width: Largest number of words of a span.
 
     Returns:
-        First and last word of the best, each of shape `(batch,)`.
+        First and last words of the best spans, each of shape `(batch,)`.
     """
     sums = start_scores[:, :, None] + end_scores[:, None, :]  # (batch, tokens, tokens)
     is_span = torch.ones_like(sums, dtype=torch.bool).triu().tril(max_width - 1)
@@ -173,7 +173,7 @@ def find_best_spans(
 
 
 def _cut_words(x: Tensor, width: int) -> Tensor:
-    """Keep the first words: axis 1, or axis 2 of the biLM's layers, which have four axes."""
+    """Keep the first words, on axis 1, or on axis 2 of the biLM's layers (four axes)."""
     return x[:, :, :width] if x.dim() == 4 else x[:, :width]
 
 
@@ -185,12 +185,12 @@ class Question(NamedTuple):
     """A question on a passage.
 
     Attributes:
-        name: Its id.
+        name: Id of the question.
         words: Words of the passage.
-        offsets: First character of each of these words, and the one after its last.
+        offsets: For each of these words, its first character and the one after its last.
         question: Words of the question.
         answers: Texts of the right answers.
-        span: First and last word of an answer whose place is sure, or None.
+        span: First and last word of an answer with a known place, or None.
     """
 
     name: str
@@ -202,7 +202,7 @@ class Question(NamedTuple):
     span: tuple[int, int] | None
 
     def cut(self, span: tuple[int, int]) -> str:
-        """Return the characters of some words of the passage."""
+        """Return the passage's text from the first to the last word of a span."""
         return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
 
 
@@ -211,8 +211,8 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        use: Questions to `predict` may lack answers. Questions to `train` on that lack the known
-            place of an answer (`"ambiguous": true`) are skipped.
+        use: Purpose of the questions. With `predict`, answers may be missing. With `train`,
+            questions without an answer of known place (`"ambiguous": true`) are skipped.
 
     Raises:
         ValueError: If the format is wrong, an answer is not at its position, or a question lacks
@@ -290,7 +290,7 @@ class SquadTask(Task[Question, tuple[int, int]]):
         return [example.words, example.question]
 
     def label(self, examples: Sequence[Question], config: ElmoTaskConfig) -> dict[str, Tensor]:
-        """Make the positions of the answers' first and last words, shape `(batch,)`."""
+        """Make the positions of the answers' first and last words, each `(batch,)`."""
         spans = torch.tensor([example.span for example in examples])
         return {"start_positions": spans[:, 0], "end_positions": spans[:, 1]}
 

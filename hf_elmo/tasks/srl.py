@@ -23,15 +23,15 @@ from .task import Task, Use, describe_labels
 
 @strict
 class ElmoSrlConfig(ElmoTaskConfig):
-    """Configuration of a labeller of a predicate's roles.
+    """Configuration of a model that labels the roles of a predicate.
 
-    The labels of words (`id2label`) are BIO; the predicate itself is `B-V`.
+    The labels of words (`id2label`) follow the BIO scheme; the predicate itself is `B-V`.
 
     Args:
         hidden_size: Width of each layer.
-        num_layers: Layers; every second runs from the end.
+        num_layers: Number of layers; every second one runs from the sentence's end.
         predicate_size: Width of the vector that marks the predicate.
-        dropout: Probability for the states that recur, one mask a sentence.
+        dropout: Dropout probability for the recurrent states, with one mask per sentence.
     """
 
     model_type = "elmo-srl"
@@ -62,7 +62,7 @@ class ElmoForSrl(ElmoTaskModel):
         self.post_init()
 
     def set_initial_values(self) -> None:
-        """Draw the projection to labels orthogonal."""
+        """Draw orthogonal weights for the layer that scores labels."""
         nn.init.orthogonal_(self.classifier.weight)
 
     def compute(
@@ -81,8 +81,8 @@ class ElmoForSrl(ElmoTaskModel):
             **kwargs: Ignored.
 
         Returns:
-            `logits (batch, tokens, num_labels)`; `loss`, the mean over sentences of the mean cross
-            entropy of their words.
+            `logits (batch, tokens, num_labels)`; `loss`, the mean cross entropy over the words of
+            a sentence, averaged over sentences.
 
         Raises:
             ValueError: If no predicates are given.
@@ -106,7 +106,7 @@ class ElmoForSrl(ElmoTaskModel):
         """Find the best roles of each predicate; inputs as for `forward`, without labels.
 
         Returns:
-            The spans of each predicate's arguments, itself not among them.
+            The spans of each predicate's arguments, without the predicate itself.
         """
         scores = self(**inputs).logits.log_softmax(dim=2)
         spans = decode_spans(scores, inputs["attention_mask"], self.config.label_names)
@@ -129,7 +129,7 @@ class SrlTask(Task[Frame, list[Span]]):
         return [example.words]
 
     def mark(self, examples: Sequence[Frame]) -> dict[str, Tensor]:
-        """Make the positions of the predicates, shape `(batch,)`."""
+        """Make a tensor of the predicates' positions, shape `(batch,)`."""
         return {"predicates": torch.tensor([example.predicate for example in examples])}
 
     def describe(self, examples: Sequence[Frame]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class SrlTask(Task[Frame, list[Span]]):
         return describe_labels(list_labels(names, "BIO"))
 
     def label(self, examples: Sequence[Frame], config: ElmoTaskConfig) -> dict[str, Tensor]:
-        """Make the labels of words, shape `(batch, tokens)`; 0 at padding."""
+        """Make a tensor of the words' labels, shape `(batch, tokens)`; 0 at padding."""
         numbers = config.label_rows
         rows = []
         for words, predicate, roles, _ in examples:

@@ -1,4 +1,4 @@
-"""Static word vectors, in addition to ELMo: read, scaled, and the list of their words."""
+"""Static word vectors, in addition to ELMo: reading, scaling, and the list of their words."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ class StaticVectors(NamedTuple):
 
 
 def find_row(rows: Mapping[str, int], word: str) -> int:
-    """Find the row of a word, or else of its lower-case form; 0 = neither has a vector."""
+    """Find the row of a word, or else of its lower-case form; return 0 if neither has one."""
     return rows.get(word) or rows.get(word.lower(), 0)
 
 
@@ -32,10 +32,10 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     """Read vectors in word2vec's formats, as gensim, GloVe, fastText and floret write them.
 
     Args:
-        path: Text, a word and its numbers a line; or binary, if its name says `.bin`. A first line
-            of two numbers, the words' and the vectors', may lead a text and leads a binary file.
-            Either may be compressed, as its suffix says: `.gz .bz2 .xz .zst`.
-        max_words: Words to read at most, from the top; None = all.
+        path: Text file with a word and its numbers per line, or binary file, named `.bin`. A binary
+            file begins with a line of two numbers, how many words and how wide; a text file may.
+            Both may be compressed, as the suffix says: `.gz .bz2 .xz .zst`.
+        max_words: Largest number of words to read, from the top; None = all.
 
     Raises:
         ValueError: If a line or a record is invalid.
@@ -58,7 +58,7 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
 def scale_vectors(table: Tensor) -> Tensor:
     """Scale static vectors `(words, width)` to a mean square of 1, about that of ELMo's values.
 
-    Programs make vectors of very different length, and a short training run does not correct it.
+    Vectors of different programs differ much in length; a short training run does not correct it.
     """
     return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
 
@@ -107,7 +107,7 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
 
 
 def write_static_words(folder: Path, words: list[str]) -> None:
-    """Write the words of static vectors beside a model."""
+    """Write the words of static vectors into a model's folder."""
     text = "".join(f"{word}\n" for word in words)
     (folder / STATIC_WORDS_NAME).write_text(text, encoding="utf-8", newline="\n")
 

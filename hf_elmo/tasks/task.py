@@ -32,18 +32,18 @@ class Recipe:
     """Settings of a training run.
 
     Attributes:
-        batch_size: Examples of a step.
+        batch_size: Examples per training step.
         num_epochs: Largest number of passes over the training data.
         patience: Epochs without a better score after which training ends.
         optimizer: Adam, or Adadelta with rho .95.
         learning_rate: Initial learning rate.
-        max_gradient_norm: Bound of the norm of all gradients; 0 = none.
-        max_gradient: Bound of each value of a gradient; None = none.
-        average: Decay of a moving average of the weights, which is then the model that is scored
-            and kept; None = no average.
-        schedule: The learning rate is constant; falls linearly to 0 over all epochs; or is halved
-            when the score does not improve.
-        halving_patience: Epochs without a better score before the one that halves it.
+        max_gradient_norm: Upper bound of the norm of all gradients together; 0 = none.
+        max_gradient: Upper bound of the size of each gradient value; None = none.
+        average: Decay of a moving average of the weights; the averaged model is scored and kept;
+            None = no average.
+        schedule: The learning rate stays constant, falls linearly to 0 over all epochs, or is
+            halved when the score does not improve.
+        halving_patience: Epochs without a better score before a further one halves the rate.
     """
 
     batch_size: int
@@ -66,16 +66,16 @@ class Preset(NamedTuple):
 
 
 class Task(ABC, Generic[Example, Found]):
-    """A task: all that training, prediction and tests ask of it.
+    """Base of all tasks: everything that training, prediction and tests call.
 
     Attributes:
         name: Name on the command line.
         model: Class of the model. Its `predict` returns a `Found` for each example.
         metric: Name of the score that chooses the best model; larger = better.
         scores: Compares predictions with gold results.
-        has_several_sentences: Whether an example has several sentences, and tensors an axis for
-            them after that of the batch.
-        needs_batch_size_one: Whether a batch is one example.
+        has_several_sentences: Whether an example has several sentences; if so, tensors have a
+            sentence axis after the batch axis.
+        needs_batch_size_one: Whether a batch must be one example.
     """
 
     name: str
@@ -93,8 +93,8 @@ class Task(ABC, Generic[Example, Found]):
 
         Args:
             path: File in a format of the task.
-            use: Examples to `predict` may lack their gold result.
-            preset: Determines which examples a task adds to `train` on.
+            use: Purpose of the examples; with `predict`, gold results may be missing.
+            preset: Preset that determines which examples a task adds if the use is `train`.
         """
 
     @abstractmethod
@@ -102,11 +102,11 @@ class Task(ABC, Generic[Example, Found]):
         """List the sentences of an example."""
 
     def mark(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Make the inputs of a batch other than its words."""
+        """Make the inputs of a batch that are not its words, such as positions of predicates."""
         return {}
 
     def describe(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Find the fields of the configuration that training data determines, such as labels."""
+        """Find the configuration fields that the training data determines, such as labels."""
         return {}
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Task(ABC, Generic[Example, Found]):
 
     @abstractmethod
     def gold(self, example: Example) -> Any:
-        """Return the gold result of an example, as `scores` compares it."""
+        """Return the gold result of an example, in the form that `scores` compares."""
 
     def to_gold_form(self, example: Example, found: Found) -> Any:
         """Convert a prediction to the form of `gold`."""
@@ -129,7 +129,7 @@ class Task(ABC, Generic[Example, Found]):
 
     @cached_property
     def presets(self) -> dict[str, Preset]:
-        """The presets: `paper`, the published sizes, and `cpu`, about half of them."""
+        """The presets: `paper` has the published sizes, `cpu` about half of them."""
         text = (files(__package__) / PRESETS_FILE).read_text(encoding="utf-8")
         return {
             name: Preset(Recipe(**fields.pop("recipe")), fields)
@@ -158,7 +158,7 @@ class Task(ABC, Generic[Example, Found]):
         """Refuse labelled examples that cannot train or score a model.
 
         Raises:
-            ValueError: If there is nothing to find in any, or a text's label is not the model's.
+            ValueError: If all gold results are empty, or a text's label is not one of the model's.
         """
         golds = [self.gold(example) for example in examples]
         if not any(golds):
@@ -174,11 +174,11 @@ class Task(ABC, Generic[Example, Found]):
             )
 
     def count(self, example: Example, found: Found) -> Sequence[float]:
-        """Compare a prediction with its example, in numbers that add up over examples."""
+        """Compare a prediction with its example; return counts that are summed over examples."""
         return self.scores.count(self.gold(example), self.to_gold_form(example, found))
 
     def score(self, examples: Sequence[Example], found: Sequence[Found]) -> dict[str, float]:
-        """Score predictions of some examples."""
+        """Score the predictions for some examples."""
         converted = [self.to_gold_form(*pair) for pair in zip(examples, found, strict=True)]
         return self.scores.score([self.gold(example) for example in examples], converted)
 
@@ -187,7 +187,7 @@ class Task(ABC, Generic[Example, Found]):
         return sum(map(len, self.texts(example)))
 
     def make_batch(self, examples: Sequence[Example], inputs: WordInputs) -> dict[str, Tensor]:
-        """Make the tensors that a model reads of a batch, without labels."""
+        """Make a batch's tensors for the model, without labels."""
         sentences = [words for example in examples for words in self.texts(example)]
         batch = inputs(sentences)
         if self.has_several_sentences:
@@ -196,7 +196,7 @@ class Task(ABC, Generic[Example, Found]):
 
 
 def describe_labels(labels: Iterable[str]) -> dict[str, Any]:
-    """Number labels in their order, as a configuration holds them."""
+    """Number the labels in order; return a configuration's `id2label` and `label2id`."""
     names = list(dict.fromkeys(labels))
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}}
 
@@ -221,15 +221,15 @@ def predict(
     find: Callable[..., list[Any]] | None = None,
     bar: "tqdm[Any] | None" = None,
 ) -> list[Any]:
-    """Predict each example, in their order, on the model's device, in evaluation mode.
+    """Predict all examples, in their order, on the model's device and in evaluation mode.
 
     Args:
         task: The task.
-        model: Its model.
+        model: The task's model.
         inputs: Makes the model's inputs.
-        examples: What to predict; their gold labels are not read.
+        examples: Examples to predict; their gold labels are not read.
         batch_size: Examples that run at once.
-        find: A method of the model, such as `rank` of a classifier; None = its `predict`.
+        find: Method of the model that predicts, such as a classifier's `rank`; None = `predict`.
         bar: Progress bar that counts the examples; None = none.
     """
     was_training, inputs = model.training, inputs.for_model(model)

@@ -29,11 +29,11 @@ class WordInputs:
     """Make the inputs of a task model from words.
 
     Args:
-        model: The model; its biLM computes layers, unless that is trained.
+        model: The model; its biLM computes the layers here, unless the biLM is trained.
         tokenizer: Tokenizer of the biLM.
-        static_words: The words of the model's static vectors, from row 1 on.
-        cache: Keeps layers of a frozen biLM, so that an epoch costs what the task model costs;
-            None = they are computed at each call.
+        static_words: The words of the model's static vectors; the first has row 1.
+        cache: Keeps layers of a frozen biLM, so that an epoch costs only the task model's time;
+            None = layers are computed at each call.
 
     Attributes:
         tokenizer: Tokenizer of the biLM.
@@ -59,7 +59,7 @@ class WordInputs:
         """Turn the words of several sentences into tensors.
 
         Args:
-            sentences: Words of each.
+            sentences: Words of each sentence.
 
         Returns:
             The arguments of `ElmoTaskModel.forward` that the model reads.
@@ -90,13 +90,13 @@ class WordInputs:
         return inputs
 
     def _can_compute_ahead(self) -> bool:
-        """Return whether an engine computes the layers of the biLM as the model itself would."""
+        """Return whether an inference engine computes the biLM's layers as the model would."""
         model = self.model
         has_bilm = model.config.num_mixes > 0
         return has_bilm and model.is_bilm_frozen and find_problem(model.elmo) is None
 
     def for_model(self, model: ElmoTaskModel) -> "WordInputs":
-        """Return inputs of another model of the same configuration; cached layers are kept."""
+        """Return a `WordInputs` for another model of the same configuration; the cache is kept."""
         if model is self.model or self._fetch is not None:
             return self
         other = copy(self)
@@ -104,13 +104,13 @@ class WordInputs:
         return other
 
     def with_layers(self, fetch: FetchLayers) -> "WordInputs":
-        """Return inputs that take the biLM's layers from a function."""
+        """Return a `WordInputs` that gets the biLM's layers from a function."""
         other = copy(self)
         other._fetch = fetch
         return other
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
-        """Compute the layers of sentences ahead, so that the order of batches changes nothing."""
+        """Compute layers of sentences ahead, so that the order of batches does not change them."""
         if self._fetch is None:
             return
         with tqdm(total=len(sentences), desc="biLM", unit="sentence", disable=None) as bar:
@@ -135,7 +135,7 @@ class WordInputs:
                 yield layers.cpu()
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer and the static vectors' words beside a model."""
+        """Write the tokenizer and the static vectors' words into a model's folder."""
         self.tokenizer.save_pretrained(folder)
         if self._words:
             write_static_words(folder, self._words)

@@ -31,13 +31,13 @@ SCHEDULES = {
 def make_arguments(
     task: Task[Any, Any], recipe: Recipe, output: Path, **options: Any
 ) -> TrainingArguments:
-    """Make Trainer's arguments for a recipe: a score and a checkpoint after each epoch.
+    """Make Trainer's arguments for a recipe, with a score and a checkpoint after each epoch.
 
     Args:
         task: The task.
         recipe: Settings of the training run.
         output: Folder of checkpoints and of the best model.
-        **options: Arguments that add to these or override them.
+        **options: Trainer's arguments to add or to override.
     """
     arguments: dict[str, Any] = {
         "per_device_train_batch_size": recipe.batch_size,
@@ -65,11 +65,11 @@ def make_arguments(
 
 
 class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
-    """Train a task model; the best by the task's metric is kept.
+    """Train a task model; keep the version that is best by the task's metric.
 
     Args:
         task: The task.
-        model: Its model.
+        model: The task's model.
         args: Trainer's arguments, as `make_arguments` makes them.
         recipe: How the model is trained.
         inputs: Makes the model's inputs.
@@ -134,7 +134,7 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
         return self.optimizer
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Score the model on the examples to choose by; every process scores all of them."""
+        """Score the model on the dev examples; every process scores all of them."""
         model = self.kept_model
         size = self.args.per_device_eval_batch_size
         found = predict(self._task, model, self._inputs, self._dev, batch_size=size)
@@ -149,7 +149,7 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
 
 class LengthSampler(Sampler[int]):
-    """Shuffle examples, in another order each epoch, with similar lengths in a batch.
+    """Shuffle examples differently in each epoch; a batch has examples of similar length.
 
     A batch that is not full comes last, because it would shift the batches after it.
     """
@@ -159,7 +159,7 @@ class LengthSampler(Sampler[int]):
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number of the next epoch, which determines its order."""
+        """Set the number of the next epoch, which determines the order of its examples."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -176,7 +176,7 @@ class LengthSampler(Sampler[int]):
 
 
 def _bound_gradients(model: nn.Module, bound: float) -> None:
-    """Bound each value of a gradient when it is computed."""
+    """Clamp each gradient value to `[-bound, bound]` when the gradient is computed."""
     for weight in model.parameters():
         if weight.requires_grad:
             weight.register_hook(lambda gradient: gradient.clamp(-bound, bound))

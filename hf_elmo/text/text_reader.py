@@ -41,7 +41,7 @@ def read_files(
     *,
     has_weights: bool = False,
 ) -> SentenceReader:
-    """Make a reader of text files.
+    """Make a reader: a function that yields the sentences of text files.
 
     A shuffled pass takes sentences from `OPEN_FILES` files at once, from large files more often,
     through a buffer of `BUFFER_SIZE` sentences. Empty sentences are skipped.
@@ -90,7 +90,7 @@ def read_dataset(
     input_format: InputFormat = "text",
     pipeline: str = "en",
 ) -> SentenceReader:
-    """Make a reader of a dataset of the `datasets` package.
+    """Make a reader, as `read_files` does, for a dataset of the `datasets` package.
 
     Args:
         dataset: Examples, streamed or not; they can be iterated repeatedly.
@@ -103,7 +103,7 @@ def read_dataset(
         are skipped.
 
     Raises:
-        ValueError: If an example lacks the column, or it contains something else.
+        ValueError: If an example lacks the column, or the column contains something else.
     """
     is_text = input_format == "text"
 
@@ -193,7 +193,7 @@ def _is_address(name: str) -> bool:
 
 
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the bytes of a file, decompressed according to its suffix."""
+    """Return the stream of a file, decompressed according to the suffix of its name."""
     openers: dict[str, Callable[[BinaryIO], Any]] = {
         ".gz": gzip.open,
         ".bz2": bz2.open,

@@ -34,16 +34,16 @@ Trained = TypeVar("Trained", bound=nn.Module)
 class CheckpointingTrainer(Trainer, Generic[Trained]):
     """Trainer whose runs resume exactly, with an optional average of the weights.
 
-    A checkpoint is written completely, and the run's own checkpoints alone are deleted. Trainer
-    itself deletes every folder named `checkpoint-*`, so it is given no limit. The newest
-    `save_total_limit` checkpoints are kept, the best one among them.
+    A checkpoint is written completely. Only the run's own checkpoints are deleted: Trainer itself
+    would delete every folder named `checkpoint-*`, so it gets no limit. The newest
+    `save_total_limit` checkpoints are kept, and the best checkpoint is always among them.
 
     Args:
         model: The model that Trainer runs.
         args: Trainer's arguments.
         trained: The model that is saved, which may be a part of `model`.
-        ema: Decay of a moving average of the weights, which is then the model that is evaluated
-            and saved; None = no average. The average is updated after each step.
+        ema: Decay of a moving average of the weights, updated after each step. The average is the
+            model that is evaluated and saved; None = no average.
         **options: Further arguments of Trainer.
     """
 
@@ -71,7 +71,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         raise NotImplementedError
 
     def restore_position(self, checkpoint: Path) -> bool:
-        """Restore how far a run was; return whether that is its end."""
+        """Restore the position of a run; return whether the run is at its end."""
         raise NotImplementedError
 
     @property
@@ -86,8 +86,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         """Train to the end of the run.
 
         Args:
-            resume_from_checkpoint: Continue from this checkpoint; True = from the last complete
-                one, or from the start without a checkpoint.
+            resume_from_checkpoint: Checkpoint to continue from; True = the last complete one, or
+                the start of a new run if there is no checkpoint.
         """
         if resume_from_checkpoint is True:
             with self.args.main_process_first():
@@ -110,7 +110,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         self._load_final_model(checkpoint)
 
     def restore_early_stopping(self) -> bool:
-        """Restore how many evaluations brought no gain; return whether that ends the run."""
+        """Restore the count of evaluations without a gain; return whether it ends the run."""
         states: Any = self.state.stateful_callbacks
         ends = False
         for callback in self.callback_handler.callbacks:
@@ -208,12 +208,12 @@ class _CheckPlaces(TrainerCallback):
 
 
 def _find_marker(checkpoint: Path) -> Path:
-    """Return the path of the marker that exists until a checkpoint is complete."""
+    """Return the path of the marker file that exists until a checkpoint is complete."""
     return checkpoint / f".writing-{checkpoint.name}"
 
 
 def _check_place(checkpoint: Path) -> bool:
-    """Return whether this run has started to write a checkpoint here; refuse files of the user."""
+    """Return whether a folder is a checkpoint, even an unfinished one; refuse the user's files."""
     if _find_marker(checkpoint).exists() or is_checkpoint(checkpoint):
         return True
     if checkpoint.exists() and not (checkpoint.is_dir() and not any(checkpoint.iterdir())):
@@ -225,7 +225,7 @@ def _check_place(checkpoint: Path) -> bool:
 
 
 def _begin_checkpoint(folder: Path) -> None:
-    """Make the folder of a checkpoint; replace incomplete files of this run."""
+    """Make the folder of a checkpoint; replace one that this run has written."""
     if _check_place(folder):
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -237,10 +237,10 @@ def _find_missing(checkpoint: Path, list_files: Callable[[Path], Iterable[str]])
 
 
 def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
-    """Find the newest complete checkpoint of a run, None = none; delete unfinished ones.
+    """Find the newest complete checkpoint of a run, if any; delete unfinished checkpoints.
 
-    Warns about each deleted or skipped checkpoint. `list_files` lists the files of a checkpoint,
-    except Trainer's state.
+    Warns about each deleted or skipped checkpoint. `list_files` lists the files that a
+    checkpoint needs, except Trainer's state.
     """
     for path in folder.glob("checkpoint-*"):
         if _find_marker(path).exists():
@@ -259,7 +259,7 @@ def list_files(checkpoint: Path, num_processes: int) -> list[str]:
     """List the files that a pretraining checkpoint needs for a number of processes.
 
     Raises:
-        ValueError: If another number of processes wrote it.
+        ValueError: If another number of processes wrote the checkpoint.
     """
     position = read_json(checkpoint / POSITION_NAME) or {}
     before = position.get("num_processes", num_processes)

@@ -15,7 +15,7 @@ MODEL_FILES = ("config.json", "*.safetensors", "*.bin")
 
 
 def name_option(name: str) -> str:
-    """Return an option as it is typed."""
+    """Return an option as a user types it."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -26,7 +26,7 @@ def _show(name: str, value: Any) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of JSON; None if it is missing or cut off."""
+    """Read a JSON file; return None if it is missing or cut off."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -34,9 +34,9 @@ def read_json(path: Path) -> Any:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether Trainer wrote a folder: its name has the step of its trainer state.
+    """Return whether a folder is a checkpoint: its name has the step of its `trainer_state.json`.
 
-    A copy that the user has made, under another name, is no checkpoint of the run.
+    A copy under another name, made by the user, is not a checkpoint of the run.
     """
     state = read_json(folder / TRAINER_STATE_NAME)
     step = state.get("global_step") if isinstance(state, dict) else None
@@ -54,7 +54,8 @@ def check_output(folder: Path, *, resume: bool) -> None:
     """Refuse a folder with files that a run would overwrite; report if a run starts from scratch.
 
     Raises:
-        ValueError: If it holds checkpoints and `resume` is false, or a model without checkpoints.
+        ValueError: If the folder holds checkpoints and `resume` is false, or if it holds a model
+            without checkpoints.
     """
     if list_checkpoints(folder):
         if not resume:
@@ -69,13 +70,13 @@ def check_output(folder: Path, *, resume: bool) -> None:
 
 
 def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
-    """Write the settings of a new run, or check that a resumed run has the same.
+    """Write the settings of a new run, or check that a resumed run has the same settings.
 
-    A run without a checkpoint is new. With several processes, only the first one does this.
+    A run without a checkpoint is new. With several processes, only the first process does this.
 
     Args:
         folder: Folder of the run.
-        settings: Options and their values. Only the last name of a path counts: files may move.
+        settings: Options and their values. A path counts by its last part, because files may move.
 
     Raises:
         ValueError: If a run is resumed with another value of an option.

@@ -19,9 +19,9 @@ class TimeBound(TrainerCallback):
     scored once more after the last step: the best is kept.
 
     Args:
-        folder: Folder of that file.
-        max_minutes: Limit of all processes that have trained here, one after the other; None = no
-            limit. With several processes at once, the slowest one counts.
+        folder: Folder of the file with the time.
+        max_minutes: Limit for the total time of the runs in this folder, one after the other;
+            None = no limit. With several processes at once, the slowest one counts.
     """
 
     def __init__(self, folder: Path, max_minutes: float | None = None) -> None:
@@ -30,7 +30,7 @@ class TimeBound(TrainerCallback):
         self._noted = 0.0
 
     def note(self) -> None:
-        """Write the time down."""
+        """Write the used time to the file."""
         self._noted = time.process_time() - self._start
         write_file(self._folder / TIME_NAME, f"{self._noted:.1f}\n")
 

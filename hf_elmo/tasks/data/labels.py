@@ -27,13 +27,13 @@ class Span(NamedTuple):
 
 
 def list_labels(names: Iterable[str], scheme: Scheme) -> list[str]:
-    """List the labels of words for some labels of spans: `O`, then those of each name, sorted."""
+    """List the word labels for some span labels: `O`, then those of each name, names sorted."""
     prefixes = "BI" if scheme == "BIO" else "BIUL"
     return [OUTSIDE, *(f"{prefix}-{name}" for name in sorted(set(names)) for prefix in prefixes)]
 
 
 def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[str]:
-    """Write spans as labels of words.
+    """Convert spans to a label for each word.
 
     Args:
         spans: Spans that do not overlap.
@@ -85,13 +85,13 @@ def find_spans(labels: Sequence[str]) -> list[Span]:
 def decode_spans(
     scores: Tensor, mask: Tensor, labels: Sequence[str], transitions: Tensor | None = None
 ) -> list[list[Span]]:
-    """Find the best spans of each sentence, in their order.
+    """Find the best spans of each sentence, in the order of its words.
 
     Args:
         scores: Score of each label of each word, shape `(batch, tokens, labels)`.
         mask: 1 at words, shape `(batch, tokens)`.
         labels: All labels, as `list_labels` lists them.
-        transitions: Scores of pairs of labels, shape `(labels, labels)`; None = 0.
+        transitions: Scores of pairs of successive labels, shape `(labels, labels)`; None = 0.
     """
     if transitions is None:
         transitions = scores.new_zeros(len(labels), len(labels))

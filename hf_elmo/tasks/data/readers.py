@@ -1,4 +1,4 @@
-"""Read the formats of the field; each refuses a bad file with line, expected and found."""
+"""Readers of the tasks' file formats; errors give the line, and text expected and found."""
 
 import json
 import re
@@ -22,7 +22,7 @@ class TaggedSentence(NamedTuple):
     """A sentence with spans that do not overlap.
 
     Attributes:
-        line: Number of its first line in its file, from 1; 0 = no file.
+        line: Number of the sentence's first line in its file, from 1; 0 = no file.
     """
 
     words: list[str]
@@ -34,7 +34,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text file with their numbers, from 1, without their ends.
 
     Raises:
-        ValueError: If it is not UTF-8, or is compressed and damaged.
+        ValueError: If the file is not UTF-8, or is compressed and damaged.
     """
     with path.open("rb") as file:
         lines = decode_lines(decompress(file, path.name), str(path))
@@ -47,7 +47,7 @@ def _read_records(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def split_blanks(line: str) -> list[str]:
-    """Split a line at spaces and tabs alone: other white space may be part of a word."""
+    """Split a line at spaces and tabs only: other white space may be part of a word."""
     return [part for part in re.split(r"[ \t]+", line) if part]
 
 
@@ -58,17 +58,17 @@ def refuse(path: Path, number: int, expected: str, found: object) -> NoReturn:
 
 
 def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]:
-    """Read CoNLL columns: a line a word, its text first and its tag last; blank between sentences.
+    """Read CoNLL columns: a word per line, its tag last; blank lines between sentences.
 
     Args:
-        path: Columns by tabs or spaces, as many in each line; tags in BIO, IOB, BIOUL or BIOES.
+        path: Columns split by tabs or spaces, as many in each line; tags: BIO, IOB, BIOUL, BIOES.
             `-DOCSTART-` and comments, which begin with `#` and have another number of columns, are
             skipped.
-        reads_tags: Whether there must be tags; else words may be alone, and there are no spans.
+        reads_tags: Whether tags are required; else a line may be a word alone, without a span.
 
     Raises:
-        ValueError: If a line has another number of columns or no tag, if the first column counts
-            the words, or if there is no sentence.
+        ValueError: If a line has another number of columns or no tag, if the first column holds
+            word numbers, or if there is no sentence.
     """
     sentences = []
     groups = [*_group_rows(path, DOCUMENT_START)]
@@ -147,15 +147,15 @@ def read_trees(
     """Read labelled sentences: Stanford's trees (Socher et al. 2013), or `label<TAB>text`.
 
     Args:
-        path: A line a sentence: a tree with a label at every node, such as
+        path: One sentence per line: a tree with a label at every node, such as
             `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words between spaces.
-        min_phrase: Add the phrases of trees with at least so many words after their sentence;
+        min_phrase: Fewest words of the trees' phrases that are added after their sentence;
             None = sentences only.
-        reads_words: Whether a line without a tab that does not begin as a tree is a sentence
-            without a label.
+        reads_words: Whether a line without a tab is read as a sentence without a label, unless it
+            begins like a tree.
 
     Raises:
-        ValueError: If a line is no tree.
+        ValueError: If a line has none of these forms.
     """
     examples: list[LabelledSentence] = []
     for number, line in _read_records(path):
@@ -213,7 +213,7 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
 
 
 class Pair(NamedTuple):
-    """The words of two sentences and a label such as `entailment`; `line` as elsewhere."""
+    """Words of two sentences, and a label such as `entailment`; `line` as for `TaggedSentence`."""
 
     premise: list[str]
     hypothesis: list[str]
@@ -222,15 +222,15 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
-    """Read SNLI: its JSON lines, or `label<TAB>premise<TAB>hypothesis`, words by spaces.
+    """Read SNLI's JSON lines, or `label<TAB>premise<TAB>hypothesis` with words between spaces.
 
     Args:
-        path: JSON lines if the name ends in `.jsonl` or a line begins with `{`, with `gold_label`
-            and the binary parses, from which the words are read.
+        path: A line is JSON if the name ends in `.jsonl` or the line begins with `{`. It has
+            `gold_label` and the binary parses, from which the words are read.
         keeps_all: Whether pairs without a gold label (`-`) are kept.
 
     Raises:
-        ValueError: If a line is not what it should be.
+        ValueError: If a line is not in the expected format.
     """
     is_json = ".jsonl" in path.suffixes
     pairs = []
@@ -267,7 +267,7 @@ class Frame(NamedTuple):
 
     Attributes:
         predicate: Position of the predicate.
-        roles: The arguments, `V` not among them.
+        roles: The arguments, without the predicate's own span (`V`).
         line: As for `TaggedSentence`.
     """
 
@@ -281,14 +281,14 @@ PREDICATE = "V"
 
 
 def read_frames(path: Path) -> list[Frame]:
-    """Read PropBank frames, an example each, those without any argument included.
+    """Read PropBank frames, one example each, including frames without arguments.
 
     Args:
-        path: JSON lines (`.jsonl`) of `tokens` and `frames`, each with `v` and `args` of
-            `[label, first, last]`; else the columns of CoNLL-2012.
+        path: JSON lines (`.jsonl`) with `tokens` and `frames`; a frame has `v` and `args`
+            of `[label, first, last]`; else the columns of CoNLL-2012.
 
     Raises:
-        ValueError: If a line is not what it should be.
+        ValueError: If a line is not in the expected format.
     """
     frames = _read_json_frames(path) if ".jsonl" in path.suffixes else _read_column_frames(path)
     return _need_some(list(frames), path, "predicates")
@@ -345,7 +345,7 @@ def _read_column_frames(path: Path) -> Iterator[Frame]:
 
 
 def _read_brackets(cells: Sequence[str]) -> list[Span] | None:
-    """Read `(ARG0*`, `*`, `*)`; None if it is not that."""
+    """Read spans from cells such as `(ARG0*`, `*`, `*)`; return None if a cell is invalid."""
     spans: list[Span] = []
     is_open = False
     for place, cell in enumerate(cells):
@@ -375,13 +375,13 @@ class Document(NamedTuple):
 
 
 def read_documents(path: Path) -> list[Document]:
-    """Read OntoNotes' columns: word in column 3, coreference in the last one, such as `(5|(3)`.
+    """Read OntoNotes' columns: word in column 3 (from 0), coreference in the last, as `(5|(3)`.
 
     Args:
-        path: `#begin document ...` before each document, blank lines between sentences.
+        path: A line `#begin document ...` precedes each document; sentences end at blank lines.
 
     Returns:
-        The documents, without clusters of one mention: a model of pairs cannot find them.
+        The documents, without clusters of one mention, which a model of pairs cannot find.
 
     Raises:
         ValueError: If a line has too few columns, or a bracket is not opened or not closed.

@@ -11,15 +11,15 @@ class Metric:
     """A metric computed from summed per-example counts.
 
     Attributes:
-        count: Compares the gold result of one example with the prediction.
-        total: Makes scores, from 0 to 1, of the sums of those counts.
+        count: Compares an example's gold result with its prediction and returns counts.
+        total: Computes scores from 0 to 1 from the sums of these counts.
     """
 
     count: Callable[[Any, Any], Sequence[float]]
     total: Callable[[Sequence[float]], dict[str, float]]
 
     def score(self, gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-        """Score predictions against as many gold results, at least one."""
+        """Score predictions; there is one for each gold result, and at least one."""
         counts = [self.count(right, other) for right, other in zip(gold, found, strict=True)]
         return self.total([sum(column) for column in zip(*counts, strict=True)])
 
@@ -52,7 +52,7 @@ def _total_answers(sums: Sequence[float]) -> dict[str, float]:
 
 
 def _count_clusters(gold: Iterable[Any], found: Iterable[Any]) -> Sequence[float]:
-    """Count numerators and denominators of recall and precision, by each of three metrics.
+    """Count the numerators and denominators of recall and precision for three metrics.
 
     Clusters of two documents share no mention, so that all three add up over documents.
     """

@@ -8,7 +8,7 @@ class TrilinearSimilarity(nn.Module):
     """Similarity of two words (Seo et al. 2017): `s_ij = w1.x_i + w2.y_j + w3.(x_i * y_j)`.
 
     Args:
-        width: Width of a word.
+        width: Width of a word's vector.
     """
 
     def __init__(self, width: int) -> None:
@@ -19,7 +19,7 @@ class TrilinearSimilarity(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw initial weights, as Xavier would for a linear layer over all three."""
+        """Draw initial weights by Xavier, as for one linear layer over `[x_i; y_j; x_i * y_j]`."""
         bound = (6 / (3 * len(self.row) + 1)) ** 0.5
         for weight in (self.row, self.column, self.product):
             nn.init.uniform_(weight, -bound, bound)
@@ -42,8 +42,8 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Compute a softmax over the unmasked values of the last axis; zeros if all are masked.
 
     Args:
-        scores: Of any shape.
-        mask: True where a score counts, of a shape that broadcasts to it.
+        scores: Scores of any shape.
+        mask: True where a score counts; its shape broadcasts to the shape of `scores`.
 
     Returns:
         Shares, of the shape of `scores`.
@@ -57,6 +57,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 class BidirectionalAttention(nn.Module):
     """Attention between a passage and a question, both ways (Seo et al. 2017).
 
+    With passage words `x_i`, question words `y_j` and their similarities `s_ij`:
     `a_i = sum_j softmax_j(s_ij) y_j`, `c = sum_i softmax_i(max_j s_ij) x_i`; the result is
     `[x_i; a_i; x_i * a_i; x_i * c]`.
 
@@ -69,7 +70,7 @@ class BidirectionalAttention(nn.Module):
         self.similarity = TrilinearSimilarity(width)
 
     def forward(self, x: Tensor, y: Tensor, x_mask: Tensor, y_mask: Tensor) -> Tensor:
-        """Concatenate each word of a passage with the words that it attends to in the question.
+        """Concatenate each word of a passage with the attended words, as the formula shows.
 
         Args:
             x: The passage, shape `(batch, rows, width)`.
@@ -91,8 +92,8 @@ class BidirectionalAttention(nn.Module):
 class SelfAttention(nn.Module):
     """Attention of a text to itself, or to no word (Clark & Gardner 2018, and their program).
 
-    `a_i = sum_{j != i} exp(s_ij) x_j / (exp(b) + sum_{j != i} exp(s_ij))` with a learned `b`; the
-    result is `[a_i; x_i; a_i * x_i]`.
+    `a_i = sum_{j != i} exp(s_ij) x_j / (exp(b) + sum_{j != i} exp(s_ij))` with a learned `b` and
+    similarities `s_ij` of words `x_i` and `x_j`; the result is `[a_i; x_i; a_i * x_i]`.
 
     Args:
         width: Width of a word.
@@ -105,7 +106,7 @@ class SelfAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the score of nothing to -1 (docqa/nn/attention.py, `StaticAttentionSelf`)."""
+        """Set `b`, the score of no word, to -1 (docqa/nn/attention.py, `StaticAttentionSelf`)."""
         nn.init.constant_(self.nothing, -1.0)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field, and the best path under hard constraints."""
+"""A linear-chain conditional random field, and a search for the best allowed labels."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ class ConditionalRandomField(nn.Module):
     """Score sequences of labels (Lafferty et al. 2001; Lample et al. 2016).
 
     `log p(y | x) = s(x, y) - log sum_y' exp s(x, y')`, where
-    `s(x, y) = sum_t scores[t, y_t] + sum_t transitions[y_t, y_t+1]`. There are no scores of starts
-    and ends, as in the paper's tagger.
+    `s(x, y) = sum_t scores[t, y_t] + sum_t transitions[y_t, y_t+1]`. As in the paper's tagger, the
+    start and the end of a sentence have no scores.
 
     Args:
-        num_labels: Labels of a token.
+        num_labels: Number of labels that a token can have.
     """
 
     def __init__(self, num_labels: int) -> None:
@@ -23,7 +23,7 @@ class ConditionalRandomField(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the transitions (Glorot & Bengio 2010)."""
+        """Draw the initial transitions (Glorot & Bengio 2010)."""
         nn.init.xavier_normal_(self.transitions)
 
     def forward(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class ConditionalRandomField(nn.Module):
 
 
 def score_path(scores: Tensor, labels: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
-    """Add up the scores of one sequence of labels, shape `(batch,)`; arguments as of the CRF."""
+    """Add up the scores of each sentence's labels, shape `(batch,)`; arguments as of the CRF."""
     labels = labels.masked_fill(~mask, 0)
     at_tokens = scores.gather(2, labels[..., None]).squeeze(2)
     between = transitions[labels[:, :-1], labels[:, 1:]]  # (batch, tokens - 1)
@@ -71,14 +71,14 @@ def sum_paths(scores: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
 
 
 def constrain_labels(labels: Sequence[str]) -> Tensor:
-    """Find which label of words may follow which (BIO, BIOUL), so that every path has only spans.
+    """Find which word label may follow which other, so that labels always form whole spans.
 
     Args:
         labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
 
     Returns:
         True where the column's label may follow the row's, shape `(labels, labels)`. A sentence
-        may start with what may follow `O`, and end with what `O` may follow.
+        may start with a label that may follow `O`, and end with a label that `O` may follow.
     """
     has_last = any(label[0] in "UL" for label in labels)
 
@@ -94,14 +94,15 @@ def constrain_labels(labels: Sequence[str]) -> Tensor:
 def find_best_paths(
     scores: Tensor, mask: Tensor, *, transitions: Tensor, allowed: Tensor | None = None
 ) -> list[list[int]]:
-    """Find the best labels of each sentence (Viterbi 1967), the first of equals.
+    """Find the best labels of each sentence (Viterbi 1967); of equal ones, the first.
 
     Args:
         scores: Shape `(batch, tokens, labels)`.
         mask: True at words, shape `(batch, tokens)`.
         transitions: Shape `(labels, labels)`, from the row's label to the column's.
-        allowed: True where the column's label may follow the row's, shape `(labels, labels)`; what
-            may follow or precede label 0 may start or end a sentence; None = all.
+        allowed: True where the column's label may follow the row's, shape `(labels, labels)`. A
+            label may start a sentence if it may follow label 0, and end one if label 0 may follow
+            it. None = all.
     """
     lengths = mask.sum(dim=1).tolist()
     if not mask.shape[1]:
@@ -124,7 +125,7 @@ def find_best_paths(
 
 
 def _follow(pointers: list[list[int]], last: int, length: int) -> list[int]:
-    """Walk from a sentence's last label to its first."""
+    """Follow the pointers from a sentence's last label to its first; return all labels."""
     path = [last][:length]
     for step in reversed(range(length - 1)):
         path.append(pointers[step][path[-1]])

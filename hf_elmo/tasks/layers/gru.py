@@ -1,6 +1,6 @@
-"""A GRU's run over time with a backward pass of its own, for training on a CPU.
+"""A GRU's loop over time with its own backward pass, for training on a CPU.
 
-torch records some twenty operations a word, which cost more than the arithmetic of small layers.
+torch records some twenty operations per word, which cost more than the arithmetic of small layers.
 """
 
 from typing import Any
@@ -19,10 +19,10 @@ def run_gru(
     `r_t = sigmoid(W_r x_t + a_r + U_r h_t-1 + b_r)`,
     `z_t = sigmoid(W_z x_t + a_z + U_z h_t-1 + b_z)`,
     `n_t = tanh(W_n x_t + a_n + r_t * (U_n h_t-1 + b_n))`, `h_t = (1 - z_t) * n_t + z_t * h_t-1`
-    (Cho et al. 2014; `r_t` multiplies what it multiplies in torch).
+    (Cho et al. 2014; `r_t` is a factor at the same place as in torch).
 
     Args:
-        x: In the order in which each direction reads it, `(directions, batch, tokens, input_size)`.
+        x: Words in each direction's reading order, `(directions, batch, tokens, input_size)`.
         w_input: `W`: the rows of r, z and n in this order, as in `torch.nn.GRU`;
             `(directions, 3 * hidden_size, input_size)`.
         w_state: `U`, `(directions, 3 * hidden_size, hidden_size)`.
@@ -43,7 +43,7 @@ def run_gru(
 
 
 class _GruLoop(torch.autograd.Function):
-    """Loop over `W x + a (tokens, directions, batch, 3 * hidden_size)` with `U^T` and `b_n`."""
+    """Loop over inputs `(tokens, directions, batch, 3 * hidden_size)`, with `U^T` and `b_n`."""
 
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)

@@ -11,18 +11,18 @@ from .recurrent import reverse_order
 class HighwayLstm(nn.Module):
     """One direction of an LSTM with a highway gate (Zhang et al. 2016; He et al. 2017).
 
-    With `[i f o r g] = W x_t + U h_t-1 + b` and `k = V x_t`:
+    With `[i f o r g] = W x_t + U h_t-1 + b` and `k = V x_t + d`:
     `c_t = sigmoid(i) * tanh(g) + sigmoid(f) * c_t-1`,
     `h_t = sigmoid(r) * (sigmoid(o) * tanh(c_t)) + (1 - sigmoid(r)) * k`.
 
-    In training, the recurrent state (`h_t-1`) is multiplied by one dropout mask a sentence; the
+    In training, the recurrent state (`h_t-1`) is multiplied by one dropout mask per sentence; the
     output is not (allennlp/modules/augmented_lstm.py).
 
     Args:
         input_size: Width of the input.
         hidden_size: Width of the output.
-        dropout: Probability for the recurrent state, in training only.
-        is_reversed: Whether it runs from each sentence's last word to its first.
+        dropout: Dropout probability for the recurrent state, in training only.
+        is_reversed: Whether the layer runs from each sentence's last word to its first.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class HighwayLstm(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw each gate's matrix orthonormal; biases are 0, that of the forget gate 1."""
+        """Draw an orthonormal matrix for each gate; set the forget bias to 1, the others to 0."""
         size = self.hidden_size
         for linear in (self.input_linear, self.state_linear):
             blocks = [nn.init.orthogonal_(torch.empty_like(x)) for x in linear.weight.split(size)]
@@ -80,12 +80,12 @@ class HighwayLstm(nn.Module):
 
 
 class AlternatingHighwayLstm(nn.Module):
-    """Layers of `HighwayLstm`, each reading the last one's output, the other way round.
+    """Layers of `HighwayLstm`; each reads the previous layer's output in the other direction.
 
     Args:
         input_size: Width of the input.
         hidden_size: Width of each layer.
-        num_layers: Layers; the first runs forward.
+        num_layers: Number of layers; the first runs forward.
         dropout: As of `HighwayLstm`.
     """
 

@@ -22,10 +22,10 @@ class VariationalDropout(nn.Dropout):
 
 
 def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
-    """Run over the words of each sentence, independently of the others.
+    """Run an LSTM or a GRU over each sentence, independently of the other sentences.
 
     Args:
-        layers: With `batch_first=True`.
+        layers: LSTM or GRU with `batch_first=True`.
         x: Shape `(batch, tokens, input_size)`.
         mask: True at words, padding on the right, shape `(batch, tokens)`.
 
@@ -47,7 +47,7 @@ def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
 
 
 def _run_padded(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
-    """Run over all positions; the backward direction reads sentences turned round."""
+    """Run over all positions; the backward direction reads the sentences reversed."""
     order = reverse_order(mask)[..., None]
     ends = ("", "_reverse") if layers.bidirectional else ("",)
     for layer in range(layers.num_layers):
@@ -80,7 +80,7 @@ def _run_layer(
 
 
 def reverse_order(mask: Tensor) -> Tensor:
-    """Return the positions of the words of reversed sentences, with padding in place.
+    """Return positions that reverse the words of each sentence and leave padding in place.
 
     Args:
         mask: True at words, padding on the right, shape `(batch, tokens)`.

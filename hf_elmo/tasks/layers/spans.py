@@ -7,14 +7,14 @@ from torch import Tensor, nn
 class SpanEncoder(nn.Module):
     """The vector of a span of words (Lee et al. 2017, section 4.2).
 
-    `g = [h_first; h_last; sum_t a_t x_t; width]`, where `h` are words in context, `x` words before
-    it, and `a_t = softmax_t(w.h_t + b)` over the span's words.
+    `g = [h_first; h_last; sum_t a_t x_t; width]`, where `h` are word vectors after the encoder, `x`
+    before it, and `a_t = softmax_t(w.h_t + b)` over the span's words.
 
     Args:
         context_size: Width of `h`.
         word_size: Width of `x`.
-        max_width: Words of the longest span.
-        width_size: Width of the vector of the number of words.
+        max_width: Largest number of words of a span.
+        width_size: Width of the vector `width`, which encodes the number of words.
     """
 
     def __init__(self, context_size: int, word_size: int, max_width: int, width_size: int) -> None:
@@ -50,9 +50,9 @@ class SpanEncoder(nn.Module):
     def project_all(self, context: Tensor, words: Tensor, linear: nn.Linear) -> Tensor:
         """Compute `linear(g)` of every span of a document, without making any `g`.
 
-        The product is split into its four parts; the attended words of a span follow from those
-        of the span without its last word, `m' = m + sigmoid(s - L) (x - m)` with
-        `L = log sum exp` of the scores so far.
+        The product is split into its four parts. The attended words of a span, `m'`, follow from
+        `m` of the span without its last word `x`: `m' = m + sigmoid(s - L) (x - m)`. `s` is the
+        score of `x`, and `L = log sum exp` of the scores before it.
 
         Args:
             context: `h`, shape `(tokens, context_size)`.
@@ -60,8 +60,8 @@ class SpanEncoder(nn.Module):
             linear: A layer that reads a span's vector.
 
         Returns:
-            Shape `(tokens, max_width, linear.out_features)`: the span that begins at a word and is
-            one word longer than the column's number. Entries past the document's end are undefined.
+            Shape `(tokens, max_width, linear.out_features)`: rows are first words, and
+            column k has spans of k + 1 words. Entries past the document's end are undefined.
         """
         first, last, head, width = linear.weight.split(self.sizes, dim=1)
         tokens, max_width = len(context), len(self.widths.weight)
@@ -81,11 +81,11 @@ class SpanEncoder(nn.Module):
 
 
 def list_spans(sentences: Tensor, max_width: int) -> tuple[Tensor, Tensor]:
-    """List the spans of a document that lie inside a sentence, by their first and last word.
+    """List a document's spans inside one sentence, by their first and last words.
 
     Args:
         sentences: Number of each word's sentence, shape `(tokens,)`.
-        max_width: Words of the longest span.
+        max_width: Largest number of words of a span.
 
     Returns:
         Starts and ends, each of shape `(spans,)`.
