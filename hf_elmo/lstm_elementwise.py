@@ -24,7 +24,8 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
     """Activate the gates and advance the cell, both in place.
 
     Args:
-        gates: Sums of the gates, shape `(alive, 4 * cell_size)`.
+        gates: The gates before activation, shape `(alive, 4 * cell_size)`; "alive" are the
+            sentences that have not ended.
         cell: Cell of the step before, shape `(alive, cell_size)`.
         cell_clip: Bound of the cell, or None.
 

@@ -52,11 +52,11 @@ def activate_kernel(
 
 
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
-    """Do what `lstm_elementwise.activate` does.
+    """Activate the gates and advance the cell in one kernel, as `lstm_elementwise.activate` does.
 
     Args:
-        gates: Sums of the gates, contiguous, in float32, shape `(alive, 4 * cell_size)`; activated
-            in place.
+        gates: The gates before activation, contiguous, in float32, shape `(alive, 4 * cell_size)`;
+            activated in place.
         cell: Contiguous, in float32, shape `(alive, cell_size)`; advanced in place.
         cell_clip: Bound of the cell, or None.
 

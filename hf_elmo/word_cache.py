@@ -90,8 +90,8 @@ def encode_in_chunks(
 ) -> Tensor:
     """Encode words of similar length together, a bounded number at a time.
 
-    Characters that cannot change a maximum are cut off: windows that are completely in the padding
-    are all equal, so one of each width is enough.
+    Most padding is cut off: the character CNN takes a maximum over windows, and all windows that
+    contain only padding give the same value.
 
     Args:
         encode: Computes the vectors of a chunk.
@@ -100,7 +100,7 @@ def encode_in_chunks(
         word_input_ids: As for `encode_distinct`.
 
     Returns:
-        Word vectors, shape `(words, projection_size)`.
+        Word vectors in the order of the input, shape `(words, projection_size)`.
     """
     if input_ids is not None:
         is_used = input_ids != config.char_padding_id

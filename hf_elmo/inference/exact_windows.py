@@ -152,11 +152,13 @@ class WindowRunner:
     def _pack(
         self, batch: list[Sequence[str]], start: int, stop: int
     ) -> tuple[Tensor, list[int], Tensor]:
-        """Pack time steps `start` to `stop` of sentences, with `<S>` and `</S>`, in order of time.
+        """Pack time steps `start` to `stop - 1` of sentences, longest first, like `PackedSequence`.
+
+        `<S>` is step 0 of each sentence; `</S>` follows its last word.
 
         Returns:
-            Word vectors `(steps, projection_size)`; the number of sentences at each time step; and
-            the indices `(time, batch)` of the vectors of each sentence.
+            Word vectors `(packed words, projection_size)`; the number of sentences at each step;
+            and the row of each sentence's word in the vectors, shape `(stop - start, batch)`.
         """
         numbers: dict[str, int] = {}
         grid = np.full((stop - start, len(batch)), -1)

@@ -137,7 +137,8 @@ class OrtElmoModel(ElmoBilm):
         """Make an `OrtElmoModel` from the current weights of a model in memory.
 
         Raises:
-            ValueError: If the weights are not on the CPU, or are not those of an unmodified model.
+            ValueError: If the weights are not on the CPU, or their names or shapes are not those of
+                a plain `ElmoModel`, for example because of adapters.
         """
         weights = model.state_dict()
         expected = _describe_weights(model.config)

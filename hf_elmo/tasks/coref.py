@@ -58,11 +58,12 @@ class ElmoCorefOutput(ModelOutput):
     """Output of `ElmoForCoref` for one document.
 
     Attributes:
-        loss: The negative marginal log-likelihood of right antecedents; None without mentions.
+        loss: The negative marginal log-likelihood of gold antecedents; None without mentions.
         starts: First word of each kept span, shape `(spans,)`, in the document's order.
         ends: Last word of each kept span, shape `(spans,)`.
         logits: Scores of a span's antecedents, shape `(spans, 1 + antecedents)`. Column 0 means no
-            antecedent and is always 0; column k is the k-th kept span before; -inf = no such span.
+            antecedent and is always 0. Column k is the kept span k places before this one; -inf if
+            no such span exists.
     """
 
     loss: Tensor | None = None
@@ -174,8 +175,9 @@ class ElmoForCoref(ElmoTaskModel):
     def _score_antecedents(self, spans: Tensor, mention_scores: Tensor) -> Tensor:
         """Score pairs: `s(i, j) = m_i + m_j + w.f([g_i; g_j; g_i * g_j; distance])`.
 
-        `m` is a mention score and `g` a span's vector. The first layer of f is a sum of four
-        products. Only the product with `g_i * g_j` must be computed for each pair.
+        `m` is a mention score, `g` a span's vector, f a feed-forward network, w its output layer.
+        The first layer of f is split by the four parts of its input. Only the part for `g_i * g_j`
+        is computed for each pair.
         """
         count = min(self.config.max_antecedents, max(len(spans) - 1, 0))
         steps = torch.arange(1, count + 1, device=spans.device)

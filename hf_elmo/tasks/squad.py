@@ -211,8 +211,8 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        use: Purpose of the questions. With `predict`, answers may be missing. With `train`,
-            questions without an answer of known place (`"ambiguous": true`) are skipped.
+        use: Purpose of the questions. With `predict`, answers may be missing. With `train`, a
+            question is skipped if all its answers are marked `"ambiguous": true`.
 
     Raises:
         ValueError: If the format is wrong, an answer is not at its position, or a question lacks

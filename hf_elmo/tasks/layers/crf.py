@@ -74,11 +74,11 @@ def constrain_labels(labels: Sequence[str]) -> Tensor:
     """Find which word label may follow which other, so that labels always form whole spans.
 
     Args:
-        labels: All labels, as `list_labels` lists them; BIOUL if there are `U` or `L` among them.
+        labels: All labels, as `list_labels` lists them; BIOUL if one starts with `U` or `L`.
 
     Returns:
-        True where the column's label may follow the row's, shape `(labels, labels)`. A sentence
-        may start with a label that may follow `O`, and end with a label that `O` may follow.
+        True where the column's label may follow the row's, shape `(labels, labels)`. The start
+        and the end of a sentence count as `O`.
     """
     has_last = any(label[0] in "UL" for label in labels)
 
