@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ NO_PAIRS = (
 CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ElmoEncoding:
     """One sentence's words and rows, for `BatchEncoding.word_ids()` and similar methods.
 
@@ -49,23 +48,22 @@ class ElmoEncoding:
     def _pad(self, values: Iterable[Any], padding: Any) -> list[Any]:
         return [padding] * self.num_before + list(values) + [padding] * self.num_after
 
-    @cached_property
+    @property
     def tokens(self) -> list[str | None]:
         """The word of each row, None for padding."""
         return self._pad(self.words, None)
 
-    @cached_property
+    @property
     def offsets(self) -> list[Span]:
         """The span of each row's word, (0, 0) for padding."""
-        spans = [(0, len(word)) for word in self.words] if self.spans is None else self.spans
-        return self._pad(spans, (0, 0))
+        return self._pad(map(self._span, range(len(self.words))), (0, 0))
 
-    @cached_property
+    @property
     def word_ids(self) -> list[int | None]:
         """The position in the sentence of each row's word, None for padding."""
         return self._pad(range(self.first_word, self.first_word + len(self.words)), None)
 
-    @cached_property
+    @property
     def sequence_ids(self) -> list[int | None]:
         """0 for each word, None for padding."""
         return self._pad([0] * len(self.words), None)
@@ -87,15 +85,17 @@ class ElmoEncoding:
 
     def token_to_sequence(self, row: int) -> int | None:
         """Return 0 for the row of a word, None for padding."""
-        return self.sequence_ids[row]
+        return None if self._find_place(row) is None else 0
 
     def token_to_word(self, row: int) -> int | None:
         """Return the position in the sentence of a row's word."""
-        return self.word_ids[row]
+        place = self._find_place(row)
+        return None if place is None else self.first_word + place
 
     def token_to_chars(self, row: int) -> Span | None:
         """Return the span of a row's word."""
-        return None if self.word_ids[row] is None else self.offsets[row]
+        place = self._find_place(row)
+        return None if place is None else self._span(place)
 
     def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
         """Return the row of a word, as a span of one row."""
@@ -105,7 +105,10 @@ class ElmoEncoding:
 
     def word_to_chars(self, word: int, sequence: int = 0) -> Span:
         """Return the span of a word."""
-        return self.offsets[self.word_ids.index(word)]
+        place = word - self.first_word
+        if not 0 <= place < len(self.words):
+            raise ValueError(f"Expected a word that has a row, got word {word}.")
+        return self._span(place)
 
     def char_to_token(self, character: int, sequence: int = 0) -> int | None:
         """Return the row of the word to which a character of the text belongs."""
@@ -117,7 +120,18 @@ class ElmoEncoding:
     def char_to_word(self, character: int, sequence: int = 0) -> int | None:
         """Return the position in the sentence of the word to which a character belongs."""
         row = self.char_to_token(character)
-        return None if row is None else self.word_ids[row]
+        return None if row is None else self.token_to_word(row)
+
+    # One lookup builds no list of the sentence: users ask for row after row.
+
+    def _find_place(self, row: int) -> int | None:
+        """Return the place in `words` of a row's word, None for padding."""
+        rows = range(self.num_before + len(self.words) + self.num_after)
+        place = rows[row] - self.num_before  # a negative row counts from the end
+        return place if 0 <= place < len(self.words) else None
+
+    def _span(self, place: int) -> Span:
+        return (0, len(self.words[place])) if self.spans is None else self.spans[place]
 
 
 def find_width(

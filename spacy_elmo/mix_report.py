@@ -1,4 +1,4 @@
-"""Report of a pipeline's learned mixes: a table, a plot, or lines in a training log."""
+"""Report the learned mixes of a pipeline as a table, a plot or lines of a training log."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

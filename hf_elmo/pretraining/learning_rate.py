@@ -49,7 +49,7 @@ def describe_optimizer(
 
 
 class TrainingClock(TrainerCallback):
-    """Measure the time of a training run including resumes, and enforce the limit.
+    """Measure the time of a training run and its earlier parts; end the run at the limit.
 
     Attributes:
         elapsed: Seconds of training until the start of this step, equal in all processes.

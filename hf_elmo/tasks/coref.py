@@ -35,7 +35,7 @@ class ElmoCorefConfig(ElmoTaskConfig):
         max_span_width: Largest number of words of a mention.
         spans_per_word: Number of spans that are kept per word of a document.
         max_antecedents: Largest number of earlier kept spans to compare a span with.
-        max_training_sentences: Largest number of sentences in a training step.
+        max_training_sentences: Maximum number of sentences per training step.
         word_dropout: Dropout probability for the words' vectors.
         dropout: Dropout probability for the biLSTM's output (one mask per sentence) and in scorers.
     """

@@ -27,11 +27,26 @@ def test_a_padded_sentence_has_rows_without_a_word() -> None:
     assert sentence.token_to_chars(2) == (0, 2)
 
 
-def test_the_rows_of_a_long_sentence_are_listed_once() -> None:
-    sentence = ElmoEncoding(["a", "b"], [(0, 1), (2, 3)]).pad(3, is_left=True)
-    assert sentence.word_ids is sentence.word_ids
-    assert sentence.offsets is sentence.offsets
-    assert sentence.word_to_tokens(2) is None
+@pytest.mark.parametrize("spans", [None, [(0, 1), (2, 4), (5, 6)]])
+def test_a_lookup_of_one_row_equals_the_list_of_all(spans: list[tuple[int, int]] | None) -> None:
+    sentence = ElmoEncoding(["a", "bc", "d"], spans).truncate(2, is_left=True).pad(4, is_left=True)
+    sentence.word_ids.clear()  # a list of the caller's own
+    assert sentence.word_ids == [None, None, 1, 2]
+    for row in (*range(4), *range(-4, 0)):
+        word = sentence.word_ids[row]
+        assert sentence.token_to_word(row) == word
+        assert sentence.token_to_sequence(row) == sentence.sequence_ids[row]
+        assert sentence.token_to_chars(row) == (None if word is None else sentence.offsets[row])
+    for word in (1, 2):
+        row = sentence.word_ids.index(word)
+        assert sentence.word_to_tokens(word) == (row, row + 1)
+        assert sentence.word_to_chars(word) == sentence.offsets[row]
+    with pytest.raises(IndexError):
+        sentence.token_to_word(4)
+    for word in (0, 3):  # cut off; none
+        assert sentence.word_to_tokens(word) is None
+        with pytest.raises(ValueError, match="Expected a word that has a row"):
+            sentence.word_to_chars(word)
 
 
 @pytest.mark.parametrize(
