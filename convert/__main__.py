@@ -84,7 +84,10 @@ def main(
     ] = None,
     softmax: Annotated[
         str | None,
-        typer.Option(help="Softmax to include (HDF5): file, web address or published softmax."),
+        typer.Option(
+            help="Softmax to include (HDF5): file, web address or published softmax; default: that "
+            "of SOURCE, if any."
+        ),
     ] = None,
     token_embeddings: Annotated[
         str | None,

@@ -71,7 +71,8 @@ class Companions(TypedDict, total=False):
     Attributes:
         options: Options file; None = search next to the source.
         vocabulary: File with one word per line; None = search next to the source if needed.
-        softmax: Softmax file (HDF5), or the name of a published softmax; None = no softmax.
+        softmax: Softmax file (HDF5), or the name of a published softmax; None = that of the
+            checkpoint, if any.
         token_embeddings: File of `dump_token_embeddings`; it replaces the character encoder.
     """
 
@@ -110,7 +111,8 @@ def convert_checkpoint(
         verify: File of the original program's activations, see `verify_model`; None = skip.
         sentences: Text file with the sentences of `verify`; None = see `verify_model`.
         force: Replace an existing target.
-        dry_run: Check everything except the values of the tensors, and write nothing.
+        dry_run: Check everything except the values of the tensors, and write no target. Sources on
+            the web are downloaded to a temporary folder.
         push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
         progress: Show a progress bar.
         **companions: Other source files, see `Companions`.

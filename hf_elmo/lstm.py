@@ -114,9 +114,10 @@ class ElmoLstm(GradientCheckpointingLayer):
         return LayerWeights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
     def pack(self, dtype: torch.dtype) -> LayerWeights:
-        """Pack the weights for products in a dtype, or return the cached ones if still valid.
+        """Pack the weights for products in a dtype, or return the cached ones.
 
-        `fingerprint_weights` defines what counts as a change. Weights in training are not cached.
+        The cache is valid until the weights change, see `fingerprint_weights`. Weights in training
+        are not cached.
         """
         weights = self.weights()
         fingerprint = fingerprint_weights(

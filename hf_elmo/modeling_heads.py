@@ -149,8 +149,8 @@ def run_for_layers(
 ) -> tuple[tuple[Tensor, ...], ElmoModelOutput]:
     """Run a biLM and return all its layers, without a gradient graph if no weight is trained.
 
-    Heads call this and then mix the layers. These are two steps because accelerate moves a biLM
-    that is an argument of another module to that module's device.
+    Heads call this and then mix the layers. The mix does not call the biLM itself: the library
+    accelerate would move the biLM to the device of the mix.
 
     Args:
         elmo: The biLM.

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
 
     Args:
         output: The file or folder, which may not exist yet.
-        lock: A file that exists only while the output is locked.
+        lock: A file that exists only while the output is locked. Its folder is made, and removed
+            at the end if it is still empty.
 
     Raises:
         BlockingIOError: If another process has locked the output.
@@ -35,6 +36,7 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
     if get_rank() > 0:
         yield
         return
+    is_new = not lock.parent.exists()
     lock.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(lock.parent, os.W_OK):  # which `FileLock` takes for a lock of another process
         raise PermissionError(f"Expected a folder that can be written to, got {lock.parent}.")
@@ -50,6 +52,9 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
     finally:
         lock.unlink(missing_ok=True)  # while it is locked, so that nobody else's is deleted
         file_lock.release()
+        if is_new:
+            with suppress(OSError):  # of a folder with files
+                lock.parent.rmdir()
 
 
 def locks_output(command: Callable[..., None]) -> Callable[..., None]:

@@ -34,6 +34,9 @@ class LayerCache:
         max_bytes: Limit of the stored rows in bytes; memory is allocated on use.
         folder: Folder for an unnamed file with the rows; None = memory.
 
+    Attributes:
+        is_full: Whether a sentence was too long for the space that is left.
+
     Raises:
         ValueError: If the limit is negative.
     """
@@ -59,7 +62,7 @@ class LayerCache:
                 self._cells = np.memmap(file, dtype=np.int16, mode="w+", shape=num_cells)
         self._positions: dict[bytes, tuple[int, tuple[int, int, int]]] = {}
         self._num_used = 0
-        self._is_full = False
+        self.is_full = False
 
     @property
     def num_bytes(self) -> int:
@@ -107,8 +110,8 @@ class LayerCache:
                 self._cells[self._num_used : stop] = rows.ravel()
                 self._positions[key] = (self._num_used, rows.shape)
                 self._num_used = stop
-            elif not self._is_full:
-                self._is_full = True
+            elif not self.is_full:
+                self.is_full = True
                 logger.warning(
                     "The cache of ELMo layers is full at %d sentences. Others are recomputed in "
                     "each epoch. Its max_bytes sets its size.",

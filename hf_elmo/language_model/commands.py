@@ -95,8 +95,8 @@ def evaluate(
     python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
 
     Words outside the target vocabulary count as <UNK>. A model with a vocabulary of subword pieces
-    predicts pieces. All figures except "per word" also count the prediction of the end of the
-    sentence: </S> in the forward direction, <S> in the backward direction.
+    predicts pieces. The perplexity "per word" counts words only. All others also count the end of
+    the sentence: </S> in the forward direction, <S> in the backward direction.
     """  # noqa: D301 (click's marker for text without wrapping)
     if batch_size is not None and protocol == "sentences":
         raise ValueError("Expected --protocol bilm-tf together with --batch-size.")

@@ -145,7 +145,9 @@ def pretrain(
     ] = 0.0,
     max_grad_norm: Annotated[
         float,
-        typer.Option(help="Maximum norm of the gradient times --window, as in bilm-tf."),
+        typer.Option(
+            help="Maximum norm of the gradient of the loss summed over --window, as in bilm-tf."
+        ),
     ] = 10.0,
     bfloat16: Annotated[
         bool, typer.Option("--bfloat16", help="Compute matrix products in bfloat16.")

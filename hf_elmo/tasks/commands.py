@@ -123,7 +123,7 @@ def train(
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="Epochs without a better score after which training ends.", min=1),
+        typer.Option(help="Stop after this number of epochs without a better score.", min=1),
     ] = None,
     max_minutes: Annotated[
         float | None,

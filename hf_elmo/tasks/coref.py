@@ -58,7 +58,8 @@ class ElmoCorefOutput(ModelOutput):
     """Output of `ElmoForCoref` for one document.
 
     Attributes:
-        loss: The negative marginal log-likelihood of gold antecedents; None without mentions.
+        loss: The negative marginal log-likelihood of gold antecedents, plus `penalty()`; None
+            without mentions.
         starts: First word of each kept span, shape `(spans,)`, in the document's order.
         ends: Last word of each kept span, shape `(spans,)`.
         logits: Scores of a span's antecedents, shape `(spans, 1 + antecedents)`. Column 0 means no

@@ -81,7 +81,8 @@ class ElmoForEntailment(ElmoTextClassifier):
             **kwargs: Ignored.
 
         Returns:
-            `logits (batch, num_labels)`; `loss`, the mean cross entropy.
+            `logits (batch, num_labels)`; `loss`, the mean cross entropy plus
+            `penalty()`.
         """
         words = self.read_words(inputs.map(lambda x: x.flatten(0, 1)))  # (2 * batch, tokens)
         h = run_sentences(self.encoder, self.word_dropout(words.input), words.mask)

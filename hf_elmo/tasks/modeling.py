@@ -164,7 +164,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         return self.compute(inputs, labels, **kwargs)
 
     def compute(self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any) -> ModelOutput:
-        """Compute scores, and the loss if gold results are given."""
+        """Compute scores, and the loss if gold results are given; the loss includes `penalty()`."""
         raise NotImplementedError
 
     def predict(self, **inputs: Tensor) -> list[Any]:

@@ -75,7 +75,8 @@ class ElmoForNer(ElmoTaskModel):
 
         Returns:
             `logits (batch, tokens, num_labels)`, without the CRF's transitions, which `predict`
-            adds; `loss`, the negative log-likelihood of the labels, summed over the batch.
+            adds; `loss`, the negative log-likelihood of the labels, summed over the batch, plus
+            `penalty()`.
         """
         words = self.read_words(inputs)
         encoded = run_sentences(self.encoder, self.dropout(words.input), words.mask)

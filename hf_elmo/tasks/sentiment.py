@@ -102,7 +102,8 @@ class ElmoForSentiment(ElmoTextClassifier):
             **kwargs: Ignored.
 
         Returns:
-            `logits (batch, num_labels)`; `loss`, the mean cross entropy.
+            `logits (batch, num_labels)`; `loss`, the mean cross entropy plus
+            `penalty()`.
         """
         config = self.config
         words = self.read_words(inputs)

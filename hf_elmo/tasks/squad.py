@@ -96,7 +96,7 @@ class ElmoForSquad(ElmoTaskModel):
 
         Returns:
             `start_logits` and `end_logits (batch, tokens)`; `loss`, the mean cross
-            entropy of the first words plus that of the last words.
+            entropy of the first words plus that of the last words plus `penalty()`.
         """
         width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # questions are short
         passage = self.read_words(inputs.map(lambda x: x[:, 0]))

@@ -82,7 +82,7 @@ class ElmoForSrl(ElmoTaskModel):
 
         Returns:
             `logits (batch, tokens, num_labels)`; `loss`, the mean cross entropy over the words of
-            a sentence, averaged over sentences.
+            a sentence, averaged over sentences, plus `penalty()`.
 
         Raises:
             ValueError: If no predicates are given.

@@ -34,7 +34,7 @@ class Recipe:
     Attributes:
         batch_size: Examples per training step.
         num_epochs: Largest number of passes over the training data.
-        patience: Epochs without a better score after which training ends.
+        patience: Stop after this number of epochs without a better score.
         optimizer: Adam, or Adadelta with rho .95.
         learning_rate: Initial learning rate.
         max_gradient_norm: Upper bound of the norm of all gradients together; 0 = none.

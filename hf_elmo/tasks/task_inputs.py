@@ -49,6 +49,7 @@ class WordInputs:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
+        self._cache = cache
         self._fetch: FetchLayers | None = None
         if cache is not None and model.config.num_mixes and model.is_bilm_frozen:
             self._fetch = cache.fetch
@@ -110,11 +111,13 @@ class WordInputs:
         return other
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
-        """Compute layers of sentences ahead, so that the order of batches does not change them."""
+        """Compute layers ahead until the cache is full: batches do not change their rounding."""
         if self._fetch is None:
             return
         with tqdm(total=len(sentences), desc="biLM", unit="sentence", disable=None) as bar:
             for start in range(0, len(sentences), SENTENCES_PER_FILL):
+                if self._cache is not None and self._cache.is_full:
+                    return
                 chunk = sentences[start : start + SENTENCES_PER_FILL]
                 for _ in self._fetch(chunk, self._compute):
                     bar.update()

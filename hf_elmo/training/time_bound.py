@@ -15,13 +15,13 @@ SECONDS_PER_NOTE = 1.0
 class TimeBound(TrainerCallback):
     """Count the processor time of a training run, all threads together, and end it at the limit.
 
-    The time is written to a file, so that the time of a killed process counts too. The model is
-    scored once more after the last step: the best is kept.
+    The time is written to a file, so that the time of a killed process counts too. After the last
+    step, the model is scored once more, so that the best model is kept.
 
     Args:
         folder: Folder of the file with the time.
-        max_minutes: Limit for the total time of the runs in this folder, one after the other;
-            None = no limit. With several processes at once, the slowest one counts.
+        max_minutes: Limit for the sum of the times of all runs in this folder; None = no limit.
+            If a run has several processes, the one with the most processor time counts.
     """
 
     def __init__(self, folder: Path, max_minutes: float | None = None) -> None:

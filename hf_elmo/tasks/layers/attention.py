@@ -90,10 +90,11 @@ class BidirectionalAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Attention of a text to itself, or to no word (Clark & Gardner 2018, and their program).
+    """Attention of each word to the other words of a text (Clark & Gardner 2018, their program).
 
     `a_i = sum_{j != i} exp(s_ij) x_j / (exp(b) + sum_{j != i} exp(s_ij))` with a learned `b` and
-    similarities `s_ij` of words `x_i` and `x_j`; the result is `[a_i; x_i; a_i * x_i]`.
+    similarities `s_ij` of words `x_i` and `x_j`; the result is `[a_i; x_i; a_i * x_i]`. The term
+    `exp(b)` is attention to no word.
 
     Args:
         width: Width of a word.

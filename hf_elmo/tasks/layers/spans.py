@@ -14,7 +14,7 @@ class SpanEncoder(nn.Module):
         context_size: Width of `h`.
         word_size: Width of `x`.
         max_width: Largest number of words of a span.
-        width_size: Width of the vector `width`, which encodes the number of words.
+        width_size: Size of the vector `width`, which encodes how many words a span has.
     """
 
     def __init__(self, context_size: int, word_size: int, max_width: int, width_size: int) -> None:
@@ -81,10 +81,10 @@ class SpanEncoder(nn.Module):
 
 
 def list_spans(sentences: Tensor, max_width: int) -> tuple[Tensor, Tensor]:
-    """List a document's spans inside one sentence, by their first and last words.
+    """List all spans that do not cross a sentence boundary, by their first and last words.
 
     Args:
-        sentences: Number of each word's sentence, shape `(tokens,)`.
+        sentences: Index of each word's sentence, shape `(tokens,)`.
         max_width: Largest number of words of a span.
 
     Returns:

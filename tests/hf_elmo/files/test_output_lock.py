@@ -11,6 +11,12 @@ from hf_elmo.__main__ import app
 from hf_elmo.files.output_lock import lock_output
 
 
+def test_a_refused_command_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), lock_output(tmp_path / "new", tmp_path / "new" / ".lock"):
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_two_processes_do_not_write_one_output(tiny_folder: Path, tmp_path: Path) -> None:
     folder, file, text = tmp_path / "out", tmp_path / "vectors.npz", tmp_path / "text.conll"

@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.tasks import task_inputs
 from hf_elmo.tasks.static_vectors import read_static_words
 from hf_elmo.tasks.task_inputs import WordInputs
 
@@ -56,6 +57,19 @@ def test_layers_are_computed_once(
     layers = inputs([["dog"], ["a", "cat"]])["elmo_layers"]
     assert layers.shape == (2, 3, 2, 16)  # (batch, layers, tokens, hidden_size)
     assert not layers[0, :, 1].any()
+
+
+def test_layers_are_not_computed_ahead_for_a_full_cache(
+    make_case: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_inputs, "SENTENCES_PER_FILL", 1)
+    cache = LayerCache(300)  # one word: 3 layers of 16 values and their scales, of 2 bytes
+    inputs = WordInputs(make_case("sentiment").model, ElmoTokenizer(), cache=cache)
+    computed = []
+    compute = inputs._compute
+    monkeypatch.setattr(inputs, "_compute", lambda x: compute(computed.extend(x) or x))
+    inputs.fill([["dog"], ["a", "cat"], ["a", "dog"]])
+    assert computed == [["dog"], ["a", "cat"]]
 
 
 def test_a_trained_bilm_is_not_cached(make_case: Callable[..., Any]) -> None:
