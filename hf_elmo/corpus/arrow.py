@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-LAYOUT_KEY = b"hf_elmo"  # of the schema's metadata: JSON with `layers` and `width` of the vectors
+LAYOUT_KEY = b"hf_elmo"  # key in the schema's metadata; the value is JSON with `layers`, `width`
 MAX_NUMBERS = 2**31 - 1  # per list column, whose offsets have 32 bits
 
 Array = npt.NDArray[Any]
@@ -32,7 +32,7 @@ def import_pyarrow() -> ModuleType:
 
 
 def split_words(text: Any) -> list[str]:
-    """Return the words of a cell: its list, its text split at whitespace, or no words for null."""
+    """Return the words of a cell, which is a list, a text with spaces, or null (no words)."""
     if text is None:
         return []
     if isinstance(text, str):
@@ -48,11 +48,12 @@ def read_parquet(
     Args:
         stream: The file.
         name: File name, for errors.
-        text_column: Column with lists of words, or words separated by whitespace.
+        text_column: Column of lists of words, or of texts with whitespace between words.
         id_column: Column of integers or strings; None = no ids.
 
     Raises:
-        ValueError: If the file is not parquet, or a column is missing or has another type.
+        ValueError: If the file is not parquet, a column is missing or has another type, or an id is
+            null.
         ImportError: If pyarrow is not installed.
     """
     pyarrow = import_pyarrow()
@@ -83,7 +84,7 @@ def read_parquet(
 
 
 def is_arrow(batch: Any) -> bool:
-    """Return whether a value is a record batch or a table of pyarrow."""
+    """Return whether a value is a pyarrow record batch or table."""
     return type(batch).__module__.partition(".")[0] == "pyarrow" and hasattr(batch, "schema")
 
 
@@ -98,8 +99,8 @@ def add_vectors(
         arrays: Vectors of each row, shape `(layers, words, width)`; the axis of layers or of words
             may be missing.
         dtype: Data type of the values.
-        layers: Number of layers, stored in the schema's metadata for `np.reshape`.
-        width: Width of the vectors, stored likewise.
+        layers: Number of layers, stored in the schema's metadata, to reshape the lists later.
+        width: Width of the vectors, also stored in the metadata.
 
     Raises:
         ValueError: If there are more values than an Arrow list column can store.

@@ -29,7 +29,7 @@ EngineName = Literal["local", "ray"]
 InputFormatOption = Annotated[
     InputFormat,
     typer.Option(
-        help="text: one tokenised sentence per line; raw: text for spaCy; conllu: CoNLL-U."
+        help="text: one tokenised sentence per line; raw: text that spaCy splits; conllu: CoNLL-U."
     ),
 ]
 PipelineOption = Annotated[
@@ -44,7 +44,7 @@ def embed(
         typer.Argument(
             metavar="INPUT",
             help="Text file (also .gz .xz .bz2 .zst) or .parquet; pattern such as 'text/*.gz'; "
-            "address such as s3://bucket/text.parquet; -: standard input.",
+            "address such as s3://bucket/text.parquet; or - for standard input.",
         ),
     ],
     output: Annotated[
@@ -72,7 +72,7 @@ def embed(
         str,
         typer.Option(
             help="Layers to write: all, top, mean, mix (with the weights of the model's "
-            "configuration), or the number of a layer."
+            "configuration), or the index of a layer (0: word vectors)."
         ),
     ] = "all",
     pooling: Annotated[
@@ -85,12 +85,12 @@ def embed(
     ] = "float32",
     quantization: Annotated[
         Literal["int8"] | None,
-        typer.Option(help="int8: LSTM products in 8 bits by ONNX Runtime, the fastest on a CPU."),
+        typer.Option(help="int8: LSTM products in 8 bits with ONNX Runtime, the fastest on a CPU."),
     ] = None,
     backend: Annotated[
         Backend,
         typer.Option(
-            help="PyTorch or ONNX Runtime; auto: the faster one for the model and the CPU."
+            help="PyTorch or ONNX Runtime; auto: the faster of the two for this model and CPU."
         ),
     ] = "auto",
     device: Annotated[
@@ -104,15 +104,15 @@ def embed(
         str, typer.Option(help="Share of the corpus for this run: 2/3 is the second of 3 shares.")
     ] = "1/1",
     engine: Annotated[
-        EngineName, typer.Option(help="Run the workers as local processes, or by Ray.")
+        EngineName, typer.Option(help="Run the workers as local processes or as Ray actors.")
     ] = "local",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     cpus_per_worker: Annotated[
         int | None,
-        typer.Option(help="Threads per worker; default: workers share the cores.", min=1),
+        typer.Option(help="Threads per worker; default: 1 with Ray, else cores / workers.", min=1),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster, or auto; default: local cluster.")
+        str | None, typer.Option(help="Ray cluster: address or auto; default: a new local one.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite an existing output.")
@@ -126,19 +126,19 @@ def embed(
     zcat book.txt.gz | python -m hf_elmo embed - book.h5 --input-format raw --pooling mean
     python -m hf_elmo embed 'corpus/*.parquet' vectors.parquet --id-column id --workers 8
 
-    The output maps the number of each sentence, from 0, to its vectors; empty lines are counted.
-    The vectors have the shape (layers, words, width) for all layers, or (words, width) for one
-    layer or a mix. With --pooling there is no axis of words.
+    The output maps the number of each sentence to its vectors. Numbers start at 0. An empty line
+    of --input-format text counts as a sentence. The vectors have the shape (layers, words, width)
+    for all layers, else (words, width). With --pooling, there is no axis of words.
 
     \b
     .h5            one HDF5 file in the layout of AllenNLP's `elmo` command
     .npz           one NumPy file
-    .parquet       one parquet file: ids, and lists of values
+    .parquet       one parquet file: a column of ids, and a column of flat lists
     .safetensors   a folder of files, and index.json, which maps sentences to files
     .spacy         a folder of DocBin files, vectors in doc.user_data
 
     After an interruption, run the same command again to resume. Until the output is complete, the
-    vectors are in OUTPUT.partial. With --shard 2/3, vectors.h5 becomes vectors-00002-of-00003.h5.
+    vectors are in OUTPUT.partial. With --shard 2/3, vectors.h5 is named vectors-00002-of-00003.h5.
     """  # noqa: D301 (click's marker for text without wrapping)
     _check_options(output, engine, address)
     settings = Settings(
@@ -187,7 +187,7 @@ def embed(
 
 
 def _check_options(output: Path, engine: EngineName, address: str | None) -> None:
-    """Refuse options that contradict each other, before the model is loaded."""
+    """Refuse a remote output, or contradictory options, before the model is loaded."""
     if ":/" in str(output):
         raise ValueError(
             f"Expected a local output, got the address {output}. Copy the complete output there "
@@ -198,7 +198,7 @@ def _check_options(output: Path, engine: EngineName, address: str | None) -> Non
 
 
 def _share_cores(engine: EngineName, workers: int) -> int | None:
-    """Return the number of threads per worker; None = PyTorch's default."""
+    """Return the number of threads per worker; None = keep PyTorch's default."""
     if engine == "ray":
         return 1
     return max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
@@ -207,7 +207,7 @@ def _share_cores(engine: EngineName, workers: int) -> int | None:
 def _make_engine(
     name: EngineName, embedder: SentenceEmbedder, workers: int, address: str | None
 ) -> Engine | None:
-    """Make the execution engine; None = this process."""
+    """Make the function that computes blocks of rows; None = compute in this process."""
     if name == "ray":
         return partial(
             embed_in_ray,

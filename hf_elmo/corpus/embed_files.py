@@ -31,7 +31,7 @@ def embed_file(
     """Write the vectors of all sentences of a corpus.
 
     Sentences are processed in parts, which are written atomically to the folder `OUTPUT.partial`.
-    After an interruption, the same call resumes after the last part.
+    After an interruption, the same call computes only the missing parts.
 
     Args:
         source: Files (also compressed) or a stream, as for `Rows`.
@@ -42,7 +42,7 @@ def embed_file(
         output_format: Output format; None = by the output's suffix.
         overwrite: Whether to replace an existing output.
         progress: Whether to show a progress bar.
-        engine: Computes the vectors, with the same model and settings; None = this process.
+        engine: Computes the vectors, with the same model and settings; None = this process does.
 
     Raises:
         ValueError: If the input is malformed or empty, an argument is invalid, or the folder
@@ -81,7 +81,7 @@ def embed_file(
                 shutil.rmtree(output)
             (folder / "output").replace(output)
         _delete(folder)
-    receipt.unlink(missing_ok=True)  # last: until then the same command can clean up
+    receipt.unlink(missing_ok=True)  # last, so that the same call can resume the cleanup
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
@@ -96,8 +96,8 @@ def _check_replaceable(output: Path, rows: Rows) -> None:
 
 
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:
-    """Store the settings of a run until its output is in place and everything is cleaned up."""
-    temporary = folder / "receipt.temporary"  # the next run cleans up here
+    """Write the file that identifies a run with a complete output; the cleanup deletes it last."""
+    temporary = folder / "receipt.temporary"  # in the folder, so that the next run deletes it
     temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
     temporary.replace(receipt)
 
@@ -105,7 +105,7 @@ def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows)
 def _check_finished(
     output: Path, folder: Path, receipt: Path, run: dict[str, Any], rows: Rows
 ) -> None:
-    """Refuse an existing output, unless the same run wrote it and was killed during its cleanup."""
+    """Refuse an existing output, unless an equal run wrote it and was killed during its cleanup."""
     is_finished = receipt.exists() and not (folder / "output").exists()
     if is_finished:
         for _ in rows:
@@ -116,7 +116,7 @@ def _check_finished(
 
 
 def find_format(output: Path, output_format: OutputFormat | None) -> OutputFormat:
-    """Return the given format of an output, or find it by the output's name.
+    """Return the given output format, or derive it from the suffix of the output.
 
     Raises:
         ValueError: If the format is unknown.

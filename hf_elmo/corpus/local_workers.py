@@ -1,4 +1,4 @@
-"""Compute vectors in processes of this machine."""
+"""Compute vectors in several processes on this machine."""
 
 import os
 import threading
@@ -52,7 +52,7 @@ def embed_in_processes(
 
 
 def _follow_parent() -> None:
-    """Start a thread that ends this worker with its parent: a killed parent cannot stop workers."""
+    """End this worker when its parent ends, because a killed parent cannot stop its workers."""
 
     def wait() -> None:
         parent = parent_process()
@@ -64,7 +64,7 @@ def _follow_parent() -> None:
 
 
 def make_pieces(block: list[Row], arrays: Iterable[Array]) -> Iterator[Piece]:
-    """Make one `Piece` from the vectors of each row."""
+    """Make one `Piece` for each row from its vectors."""
     for number, (row, vectors) in enumerate(zip(block, arrays, strict=True)):
         # A copy, since arrays in Ray's memory are read-only.
         yield Piece(number, 0, len(row.words), torch.tensor(vectors))

@@ -1,4 +1,4 @@
-"""Parts of an output: files, written atomically, after which an interrupted run resumes."""
+"""Parts of an output: files that are written atomically, so that a run can resume."""
 
 import json
 import os
@@ -30,11 +30,11 @@ from .rows import Row, Rows, Settings
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
-PART_BATCHES = 4  # batches per part: the maximum loss at an interruption
+PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
 IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
 QUOTED_CHARACTERS = 60  # length of a quoted sentence in an error
-LAYERED = 3  # axes of a tensor (layers, words, hidden_size)
+LAYERED = 3  # number of axes of a tensor (layers, words, hidden_size)
 
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
     """Make the folder for the parts, or check that an existing one belongs to the same run."""
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
-    if not path.exists():  # a run was killed while deleting the folder
+    if not path.exists():  # a run was killed while it deleted the folder
         for part in folder.glob(PARTS):
             part.unlink()
     for leftover in folder.glob("*.temporary"):
@@ -80,7 +80,7 @@ def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
     return checksum
 
 
-# Computes the vectors of blocks of rows; yields the pieces of each block, in order.
+# An engine computes the vectors of blocks of rows; it yields the pieces of each block, in order.
 Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
 
 
@@ -169,7 +169,7 @@ def _write_part(
 ) -> None:
     """Write a safetensors file with one tensor per sentence, named by the sentence's number.
 
-    All shapes are known in advance, so the file is written piece by piece.
+    All shapes are known in advance, so each piece is written as soon as it is computed.
     """
     layers = (config.num_mixed_layers,) if settings.layers == "all" else ()
     tokens = [(len(row.words),) if settings.pooling == "none" else () for row in block]
@@ -186,7 +186,7 @@ def _write_part(
         file.write(header)
         for piece in pieces:
             shape = shapes[piece.sentence]
-            num_planes = shape[0] if len(shape) == LAYERED else 1  # each contiguous in the file
+            num_planes = shape[0] if len(shape) == LAYERED else 1  # layers, contiguous in the file
             array = piece.vectors.contiguous().numpy().reshape(num_planes, -1)
             size = prod(shape) // num_planes
             for plane, vectors in enumerate(array):
@@ -213,7 +213,7 @@ def read_rows(part: Path) -> list[Row]:
 
 
 def read_parts(parts: list[Path]) -> Iterator[tuple[Row, Any]]:
-    """Yield each row and its tensor; the tensor is a slice that is loaded on demand."""
+    """Yield each row and its vectors: a safetensors slice, which loads values on demand."""
     for part in parts:
         with safe_open(part, "np") as tensors:
             for row in read_rows(part):

@@ -27,8 +27,8 @@ def embed_in_ray(
 ) -> Iterator[Iterator[Piece]]:
     """Compute vectors with Ray actors; yield the pieces of each block of rows, in order.
 
-    Each block goes to the started actor with the least work. If an actor dies, it is restarted and
-    computes its block again.
+    Each block goes to the started actor with the fewest unfinished blocks. Ray restarts an actor
+    that dies, and repeats its unfinished blocks.
 
     Args:
         blocks: Blocks of rows.
@@ -39,7 +39,7 @@ def embed_in_ray(
 
     Raises:
         ImportError: If Ray is not installed.
-        ValueError: If the cluster has no resources for an actor, or the settings are wrong.
+        ValueError: If the cluster lacks the resources for an actor, or the settings are wrong.
         OSError: If Ray fails.
     """
     blocks = iter(blocks)
@@ -90,7 +90,7 @@ def _check_room(resources: dict[str, float], needs: dict[str, int]) -> None:
 
 
 def _choose_actor(ray: ModuleType, starts: dict[Any, Any], waiting: list[tuple[Any, Any]]) -> Any:
-    """Wait until an actor has started; return the started actor with the least work."""
+    """Wait until an actor has started; return one with the fewest unfinished blocks."""
     ray.wait(list(starts))
     look = {"timeout": 0, "fetch_local": False}
     started = ray.wait(list(starts), num_returns=len(starts), **look)[0]

@@ -73,7 +73,7 @@ class Row(NamedTuple):
     """Sentence of a corpus.
 
     Attributes:
-        number: Number of sentences before this one.
+        number: Index of the sentence in the files that `Rows` reads, from 0.
         words: Words of the sentence.
         id: Id in the corpus, or None.
     """
@@ -92,7 +92,7 @@ class Rows:
 
     Attributes:
         position: Number of bytes that have been read.
-        num_bytes: Size of all files; None = a stream.
+        num_bytes: Size of all files that are read; None = a stream.
 
     Args:
         source: File, pattern such as `text/*.gz`, address such as `s3://bucket/*.parquet`, or

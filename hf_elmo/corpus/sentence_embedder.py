@@ -1,4 +1,4 @@
-"""Picklable callable that adds vectors to a batch, used by every engine."""
+"""Picklable callable that adds vectors to a batch: for worker processes, Ray and Spark."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -28,9 +28,9 @@ Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 class SentenceEmbedder:
     """Add the vectors of each sentence to a batch.
 
-    Engines can send an embedder, which is callable, to many processes. Pickling stores only its
-    arguments. A process loads the model at its first batch, once for all embedders with the same
-    arguments, and caches the vectors of words.
+    An embedder can be sent to many processes, because pickling stores only its arguments. A process
+    loads the model at its first batch and keeps it for embedders with the same model options. It
+    also caches the vectors of words.
 
     Attributes:
         model: Folder or Hub name.
@@ -38,12 +38,12 @@ class SentenceEmbedder:
         pooling: As for `embed`.
         output_dtype: Data type of the vectors.
         dtype: Data type of the computation.
-        quantization: `"int8"` to compute LSTM products in 8 bits by ONNX Runtime; or None.
+        quantization: `"int8"` = LSTM products in 8 bits by ONNX Runtime; None = no quantization.
         backend: As for `load_model`.
         device: Device such as `"cpu"` or `"cuda"`; None = a GPU if there is one.
         max_batch_tokens: As for `embed`.
         threads: PyTorch threads of a process that loads the model; None = unchanged.
-        text_column: Input column: lists of words, or words separated by whitespace.
+        text_column: Input column: lists of words, or texts with whitespace between words.
         vectors_column: Output column.
     """
 
@@ -113,7 +113,7 @@ class SentenceEmbedder:
         return list(vectors)
 
     def load(self) -> tuple[ElmoBilm, ElmoTokenizer]:
-        """Load the model and its tokenizer, once per process.
+        """Load the model and its tokenizer; a process keeps the last loaded pair.
 
         Raises:
             ValueError: If the model or the device does not exist.
@@ -150,13 +150,14 @@ def load_model(
     Args:
         name: Folder or Hub name.
         dtype: Data type of the computation.
-        quantization: `"int8"` to compute LSTM products in 8 bits by ONNX Runtime; or None.
+        quantization: `"int8"` = LSTM products in 8 bits by ONNX Runtime; None = no quantization.
         backend: `"torch"`, `"onnx"`, or `"auto"` as for `choose_backend`.
         device: Device; None = a GPU if there is one, else the CPU.
 
     Raises:
         ValueError: If the model or the device does not exist, or the backend does not support the
             settings.
+        ImportError: If ONNX Runtime is needed and not installed.
     """
     if Path(name).is_file():
         raise ValueError(

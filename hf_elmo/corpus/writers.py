@@ -1,4 +1,4 @@
-"""Join the parts of an output: HDF5, npz, parquet, safetensors or DocBin."""
+"""Write the parts of an output as HDF5, npz, parquet, safetensors or DocBin."""
 
 import errno
 import json
@@ -30,7 +30,7 @@ SUFFIXES: dict[str, OutputFormat] = {
 }
 FOLDER_INDEX = "index.json"  # file in an output folder
 COPY_ROWS = 4096  # rows that are copied at a time
-DATASET_BYTES = 1024  # overhead of HDF5 per dataset, an upper estimate
+DATASET_BYTES = 1024  # upper estimate of HDF5's overhead per dataset
 
 
 def write_hdf5(parts: list[Path], output: Path) -> None:
@@ -155,7 +155,7 @@ def _find_dtype(tensor: Any) -> "np.dtype[Any]":
 
 
 def _list_blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Split an array into blocks of limited size, in memory order."""
+    """Yield the slices that split an array into blocks of limited size, in memory order."""
     if len(shape) == 1:
         yield (slice(None),)
         return

@@ -14,17 +14,17 @@ from hf_elmo.lstm_products import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import examine, has_onnxruntime
 
-# Multiplications of a time step for each row: 2**19 of the bundled model, 2**23 of the original.
+# Multiplications per sentence and time step: 2**19 in the bundled model, 2**23 in the original.
 LARGE_STEP = 2**21
 
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
 
-_LOCK = threading.Lock()  # threads that share a model make its sessions once
+_LOCK = threading.Lock()  # threads that share a model make only one `OrtElmoModel`
 
 
 def _renew_lock() -> None:
-    """Make a new lock: a thread of the parent process may have held the old one."""
+    """Make a new lock after a fork: a thread of the parent may hold the old one."""
     global _LOCK  # noqa: PLW0603 (the lock of this process)
     _LOCK = threading.Lock()
 
@@ -38,28 +38,28 @@ def choose_backend(
 ) -> ElmoBilm:
     """Choose the engine, PyTorch or ONNX Runtime, that computes a biLM in inference.
 
-    With `"auto"`, PyTorch computes models in training mode, on a GPU, in float64, or with adapters,
-    hooks or parametrizations. The table is for all others (speeds: docs/performance.md):
+    With `"auto"`, PyTorch computes models in training mode, on a GPU, in float64, under autocast,
+    or with adapters, hooks or parametrizations. The table is for all other models, if onnxruntime
+    is installed (speeds: docs/performance.md):
 
     | dtype | small model | large model, with oneDNN |
     |---|---|---|
     | float32 | ONNX Runtime | PyTorch |
-    | bfloat16 | ONNX Runtime | PyTorch; products in float32 if the CPU has none in bfloat16 |
+    | bfloat16 | ONNX Runtime | PyTorch; products in float32 if the CPU has no bfloat16 |
     | float16 | ONNX Runtime | PyTorch, products in float32 |
     | int8 | ONNX Runtime | ONNX Runtime |
 
-    Without oneDNN, a large model is computed as a small one. ONNX Runtime computes models in half
-    precision in float32. In int8, weights have 7 bits on CPUs where sums of 8-bit products
-    saturate.
+    Without oneDNN, large models are computed as small ones. ONNX Runtime computes half-precision
+    models in float32. In int8, weights have 7 bits on CPUs where sums of 8-bit products saturate.
 
     Args:
         model: A biLM of PyTorch, or an `OrtElmoModel`, which is returned as it is.
-        backend: `"auto"`, `"torch"` or `"onnx"`.
+        backend: `"torch"`, `"onnx"`, or `"auto"`. `model.backend` replaces `"auto"`.
         quantization: `"int8"`, which only ONNX Runtime computes, or None.
 
     Returns:
-        `model` itself, or an `OrtElmoModel` with its current weights, which is kept for the next
-        call with the same weights.
+        `model` itself, or an `OrtElmoModel` with its current weights. The `OrtElmoModel` is cached
+        until the weights change.
 
     Raises:
         ValueError: If the backend is unknown or cannot compute this model.
@@ -100,6 +100,6 @@ def is_onnx_default(name: str) -> bool:
 
 
 def _has_large_products(config: ElmoConfig) -> bool:
-    """Return whether matrix products take most of a model's time, and oneDNN computes them."""
+    """Return whether a model's matrix products are large, and oneDNN can compute them."""
     step = 4 * config.cell_size * config.projection_size
     return step >= LARGE_STEP and can_pack(torch.float32, "cpu")

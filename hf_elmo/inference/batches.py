@@ -7,8 +7,8 @@ from .exact_windows import NUM_BOUNDARIES
 
 MAX_BATCH_TOKENS = 2048  # time steps per forward pass
 LOOK_AHEAD = 8  # batches that are read in advance and sorted by length
-# Matrix products with fewer rows are inefficient. So a batch has at least this many sentences, even
-# if they exceed the budget: they then run in windows, which takes about 1.5 times as long.
+# Matrix products with fewer rows are inefficient, so a batch has at least this many sentences. If
+# the batch then exceeds the budget, it runs in windows, which takes about 1.5 times as long.
 MIN_ROWS = 16
 
 Sentence = TypeVar("Sentence", bound=Sequence[Any])
@@ -17,7 +17,7 @@ Sentence = TypeVar("Sentence", bound=Sequence[Any])
 def group_sentences(
     sentences: Iterable[Sentence], look_ahead: int, count: Callable[[Sentence], int] = len
 ) -> Iterator[list[Sentence]]:
-    """Make groups of at most `look_ahead` words; a longer sentence is a group of its own."""
+    """Group sentences, up to `look_ahead` time steps; a longer sentence is its own group."""
     group: list[Sentence] = []
     num_words = 0
     for words in sentences:

@@ -38,7 +38,7 @@ class Piece(NamedTuple):
     """Vectors of consecutive words of one sentence. Most sentences are one piece.
 
     Attributes:
-        sentence: Number of the sentence.
+        sentence: Index of the sentence, from 0.
         start: Position of the first word in the sentence.
         num_words: Number of words of the complete sentence.
         vectors: Shape `(layers, words, hidden_size)` or `(words, hidden_size)`; without the axis of
@@ -146,14 +146,14 @@ def embed_pieces(
         model: biLM, or a model that contains one, in evaluation mode.
         tokenizer: Tokenizer of the model.
         layers: `"all"` = all layers, word vectors first; `"top"` = last layer; `"mean"` = mean of
-            all layers; `"mix"` = configured mix; or the number of a layer. A mix with layer norm
-            normalises over each sentence.
+            all layers; `"mix"` = configured mix; or the index of a layer. A mix with layer norm
+            normalises each sentence on its own.
         pooling: `"none"` = one vector per word; `"mean"` or `"max"` = one vector per sentence,
             which is zero for a sentence without words.
         max_batch_tokens: Time steps per forward pass. Longer sentences run in windows, with the
             same result. The value is halved if memory runs out.
         look_ahead: Words that are read in advance, to batch sentences of similar length. The
-            vectors of about as many words are in memory. Sentences with more words are split into
+            vectors of about as many words are held in memory. Longer sentences are split into
             pieces. None = eight times `max_batch_tokens`.
         device: Device of the vectors; None = the model's.
         dtype: Data type of the vectors; None = the model's.
@@ -221,7 +221,7 @@ def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[st
 
 
 def _run_groups(groups: Iterable[list[Sequence[str]]], runner: WindowRunner) -> Iterator[Piece]:
-    """Run groups of sentences; split a group of one sentence into pieces."""
+    """Run groups of sentences; yield a group with one sentence in pieces."""
     first = 0
     for group in groups:
         if len(group) == 1:
@@ -245,7 +245,7 @@ def _run_by_length(group: list[Sequence[str]], first: int, runner: WindowRunner)
 
 
 def _check_finite(piece: Piece) -> Piece:
-    """Refuse NaN or infinity, such as values that are too large for the data type."""
+    """Refuse NaN and infinity, for example from values that are too large for the data type."""
     if not are_finite(piece.vectors):
         raise ValueError(
             f"Expected finite vectors, got NaN or infinity in {piece.vectors.dtype}: the weights "
@@ -255,7 +255,7 @@ def _check_finite(piece: Piece) -> Piece:
 
 
 def _select(layers: list[Tensor], *, wanted: Layers, model: ElmoBilm, dtype: torch.dtype) -> Tensor:
-    """Select the requested layers, or mix them in at least the precision of `dtype`."""
+    """Select the requested layers; average or mix in at least the precision of `dtype`."""
     if isinstance(wanted, int):
         return layers[wanted]
     if wanted == "top":

@@ -26,7 +26,7 @@ class SentenceWindow(NamedTuple):
 
     Attributes:
         start, stop: First time step, and the step after the last. Time step 0 is `<S>`.
-        backward: Backward state at `stop`, or None.
+        backward: Backward state at the right edge of the window; None = no backward direction.
     """
 
     start: int
@@ -67,9 +67,9 @@ class WindowRunner:
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
         """Run a batch in windows; its first sentence must be the longest.
 
-        Windows are exact, because the LSTM directions never mix. The first pass runs from right to
-        left and stores only the backward state at the end of each window. The second pass runs from
-        left to right and computes each window from the states at its edges.
+        The result is exact, because neither direction reads the output of the other. The first pass
+        runs from right to left and stores only the backward state at the right edge of each window.
+        The second pass runs from left to right and computes each window from its edges' states.
 
         Returns:
             An iterator of triples: row, position of the first word, vectors of the words. The
@@ -94,9 +94,9 @@ class WindowRunner:
                 start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
                 if start < stop or (window.start == 0 and not words):
                     places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
-                    # A copy, so that the batch can be freed. It is made outside inference mode:
-                    # heads can be trained on it. Its type is converted now: most sentences are too
-                    # short to start PyTorch's threads.
+                    # Copied, so that the batch can be freed; outside inference mode, so that heads
+                    # can be trained on the copy. The dtype is converted per sentence, because most
+                    # sentences are too short to start PyTorch's threads.
                     yield row, start, take(vectors, places_of_row, -2).to(self.dtype)
 
     def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
@@ -128,8 +128,8 @@ class WindowRunner:
             return [whole.start, whole.stop]
         lengths = np.array([len(words) + NUM_BOUNDARIES for words in batch])
         times = np.arange(whole.start, whole.stop)
-        alive = np.searchsorted(-lengths, -times)  # number of rows that are longer than each time
-        steps = np.cumsum(alive)  # steps[t] up to and including time t
+        alive = np.searchsorted(-lengths, -times)  # number of sentences that reach each time step
+        steps = np.cumsum(alive)  # of all sentences, up to and including each time step
         edges, done = [0], 0
         while edges[-1] < len(times):
             fitting = int(np.searchsorted(steps, done + self.max_batch_tokens, side="right"))
@@ -158,7 +158,7 @@ class WindowRunner:
 
         Returns:
             Word vectors `(packed words, projection_size)`; the number of sentences at each step;
-            and the row of each sentence's word in the vectors, shape `(stop - start, batch)`.
+            and the row of each sentence's step in the vectors, shape `(stop - start, batch)`.
         """
         numbers: dict[str, int] = {}
         grid = np.full((stop - start, len(batch)), -1)
@@ -185,7 +185,7 @@ class WindowRunner:
         return self.model.encode_words(*rows)
 
     def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
-        """Halve the budget if memory ran out in a window that can be split."""
+        """Halve the budget if memory ran out and the window can be split; else raise the error."""
         is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
             "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
         )

@@ -33,7 +33,7 @@ ROWS, TOKENS = 8, 25  # sentences of a batch, words of a sentence
 
 @report_errors
 def info() -> None:
-    """Print versions, processor, threads, engines and speeds: what an issue report needs.
+    """Print versions, processor, threads, engines and speeds, for an issue report.
 
     Speeds are words per second through the LSTMs of the bundled model, 8 sentences at a time. Each
     dtype is measured for two seconds.
@@ -46,7 +46,7 @@ def describe(seconds: float = SECONDS) -> Iterator[str]:
     """Describe this installation, line by line.
 
     Args:
-        seconds: Time to measure the speed of each dtype.
+        seconds: Duration of the measurement of each dtype, in seconds.
     """
     yield f"Python {platform.python_version()}, {platform.platform()}"
     yield ", ".join(f"{name} {_find_version(name)}" for name in PACKAGES)
@@ -64,7 +64,7 @@ def describe(seconds: float = SECONDS) -> Iterator[str]:
 
 
 def describe_engine(model: ElmoModel, quantization: Quantization = None) -> str:
-    """Describe how `backend="auto"` computes 8 sentences at a time on this CPU."""
+    """Describe how `backend="auto"` computes a model on this CPU."""
     if quantization is not None:
         if support.find_problem(model, quantization):
             return "not available (pip install onnxruntime)"

@@ -1,4 +1,4 @@
-"""Cache for layers of sentences in training, with two bytes per value."""
+"""Cache for the layers of training sentences, with two bytes per value."""
 
 import hashlib
 import logging
@@ -16,26 +16,26 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 DEFAULT_BYTES = 2**30
-LARGEST = 2**15 - 1  # range of 16-bit integers
+LARGEST = 2**15 - 1  # of the 16-bit integers
 SCALE_CELLS = 2  # each row ends with its scale, a float32: two cells
 
 Words = Sequence[str]
 
 
 class LayerCache:
-    """Cache the layers of sentences, with each value as a 16-bit integer.
+    """Cache the layers of sentences; store each value as a 16-bit integer.
 
-    A row (one layer of one word) is scaled by its largest value, so the error is at most 1.6e-5 of
-    this value: 16 times finer than float16 at the same size. Nothing is evicted: with shuffled
-    epochs, all entries are equally likely to be reused. Threads can share the cache. A forked
-    process reads entries from before the fork, and adds no new ones.
+    A row (one layer of one word) is scaled by its largest absolute value. The error is at most
+    1.6e-5 of this value; float16 uses the same space with 16 times the error. Entries are never
+    evicted, because with shuffled epochs all are equally likely to be reused. Threads can share the
+    cache. A forked process reads entries from before the fork, and adds no entries.
 
     Args:
         max_bytes: Limit of the stored rows in bytes; memory is allocated on use.
-        folder: Folder for an unnamed file with the rows; None = memory.
+        folder: Folder for an unnamed file with the rows; None = keep the rows in memory.
 
     Attributes:
-        is_full: Whether a sentence was too long for the space that is left.
+        is_full: Whether a sentence did not fit into the remaining space.
 
     Raises:
         ValueError: If the limit is negative.
@@ -94,13 +94,13 @@ class LayerCache:
         computed = iter(compute(list(missing.values())) if missing else ())
         fresh = {}
         for key in keys:
-            if key in missing and key not in fresh:  # the order of computation matters for rounding
+            if key in missing and key not in fresh:  # `computed` has the same order
                 fresh[key] = _encode_rows(next(computed))
                 self._keep(key, fresh[key])
             yield _decode_rows(fresh[key] if key in fresh else self._get(key))
 
     def _keep(self, key: bytes, rows: npt.NDArray[np.int16]) -> None:
-        if os.getpid() != self._process:  # processes share cells in a file, but not the index
+        if os.getpid() != self._process:  # processes share the file, but not the index
             return
         with self._lock:
             if key in self._positions:

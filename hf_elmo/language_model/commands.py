@@ -95,8 +95,8 @@ def evaluate(
     python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
 
     Words outside the target vocabulary count as <UNK>. A model with a vocabulary of subword pieces
-    predicts pieces. The perplexity "per word" counts words only. All others also count the end of
-    the sentence: </S> in the forward direction, <S> in the backward direction.
+    predicts pieces. The perplexity "per word" excludes sentence boundaries. All other perplexities
+    include </S> in the forward direction and <S> in the backward direction.
     """  # noqa: D301 (click's marker for text without wrapping)
     if batch_size is not None and protocol == "sentences":
         raise ValueError("Expected --protocol bilm-tf together with --batch-size.")
@@ -127,13 +127,13 @@ def score(
     input_format: InputFormatOption = "text",
     pipeline: PipelineOption = "en",
 ) -> None:
-    """Print the log-probability of each word, in nats, as one tab-separated line per word.
+    """Print each word and its log-probabilities in nats, as one tab-separated line per word.
 
     \b
     python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
 
-    Each sentence starts with a line "# sentence ...", which contains the sums of the columns and
-    the pseudo-perplexity: exp of the negative mean of the last column.
+    A line "# sentence ..." precedes each sentence. It contains the sums of the columns and the
+    pseudo-perplexity: exp of the negative mean of column 4 (2 if the model is unidirectional).
 
     \b
     column 1  the word
@@ -173,7 +173,7 @@ def substitutes(
         Direction | None, typer.Option(help="Context to use; default: all directions of the model.")
     ] = None,
 ) -> None:
-    """Print the words that the model expects most at one position.
+    """Print the most probable words at one position of a sentence, with their probabilities.
 
     \b
     python -m hf_elmo substitutes "He sat on the bank of the river ." 4

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Logits in memory at a time: a chunk fits the CPU cache, but has at least 64 rows. With fewer rows,
-# reading the weights dominates.
+# Logits per chunk, so that a chunk fits into the CPU cache. A chunk has at least 64 rows, because
+# with fewer rows most of the time is spent on reading the weights.
 LOGITS_PER_CHUNK = 2**20
-MIN_ROWS_PER_CHUNK = 64  # 203 MB of logits at the 793,471 words of the original softmax
+MIN_ROWS_PER_CHUNK = 64  # 203 MB of logits for the 793,471 words of the original softmax
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -158,9 +158,9 @@ def sampled_softmax_losses(
 ) -> Tensor:
     """Estimate `-log p(target)` from the target and from random words, the negatives.
 
-    All targets share the negatives. Like tf.nn.sampled_softmax_loss, subtract the log of each row's
-    expected count from its logit, and ignore negatives that equal the target. The gradient is that
-    of an unbiased estimate of the partition sum. The loss is lower than that of the full softmax.
+    All targets share the negatives. As in tf.nn.sampled_softmax_loss, the log of each row's
+    expected count is subtracted from its logit, and negatives that equal the target are ignored.
+    The loss is on average lower than that of the full softmax.
 
     Args:
         hidden: Outputs of the top layer, shape `(words, projection_size)`.

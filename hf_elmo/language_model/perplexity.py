@@ -16,7 +16,7 @@ from .vocabulary import TargetVocabulary
 from .window_streams import SentenceStream, WindowCollator, WindowStream
 from .windowed_model import WindowedLanguageModel
 
-STEPS_AT_ONCE = 32  # bilm-tf's test steps per window; the result is the same
+STEPS_AT_ONCE = 32  # time steps per window; the result does not depend on them
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Perplexity:
         backward: Perplexity of the backward direction, including predictions of `<S>`; None if the
             biLM is unidirectional.
         average: `exp` of the mean loss of both directions, as bilm-tf reports it.
-        per_word: The same average over words only, without `</S>` and `<S>`.
+        per_word: As `average`, but without the predictions of `</S>` and `<S>`; None = no words.
         num_targets: Number of predictions per direction.
     """
 
@@ -48,7 +48,7 @@ class LossSum:
         self._num_directions = self._num_targets = self._num_words = 0
 
     def add(self, losses: Sequence[Tensor], is_word: Sequence[Tensor]) -> None:
-        """Add the losses of each direction; `is_word` marks the targets that are words."""
+        """Add the losses of each direction; `is_word` is false for `</S>` and `<S>`."""
         self._num_directions = len(losses)
         self._num_targets += losses[0].numel()
         self._num_words += int(is_word[0].sum())
@@ -130,7 +130,7 @@ def evaluate_stream(
 
 
 def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
-    """Compute the perplexity of separate sentences, which does not depend on batches.
+    """Compute the perplexity of sentences that were scored on their own.
 
     Args:
         scores: Output of `score_sentences`.

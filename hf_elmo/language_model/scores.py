@@ -40,13 +40,13 @@ class SentenceScores(NamedTuple):
 
     @property
     def pseudo_perplexity(self) -> float:
-        """Return `exp` of the mean of `-both`, or of `-forward` over words if `both` is None."""
+        """`exp` of the mean of `-both`, or of `-forward` without `</S>` if `both` is None."""
         words = self.forward[:-1] if self.both is None else self.both
         return math.exp(-float(words.double().mean())) if len(words) else math.nan
 
 
 class Substitute(NamedTuple):
-    """Word that the biLM expects at a position, with its log-probability in nats."""
+    """Probable word at a position, with its log-probability in nats."""
 
     word: str
     log_probability: float
@@ -103,7 +103,7 @@ def find_substitutes(
     count: int = 10,
     direction: Direction | None = None,
 ) -> list[Substitute]:
-    """Find the words that the biLM expects most at a position of a sentence.
+    """Find the most probable words at a position of a sentence.
 
     Args:
         words: Words of the sentence.

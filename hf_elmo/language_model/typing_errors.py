@@ -3,7 +3,7 @@
 import random
 from string import ascii_lowercase
 
-MIN_LENGTH = 3  # shorter words with an error would be other words
+MIN_LENGTH = 3  # an error would turn shorter words into other words
 
 
 def misspell(word: str, rng: random.Random) -> str:
@@ -15,7 +15,7 @@ def misspell(word: str, rng: random.Random) -> str:
 
 
 def list_errors(word: str, place: int, rng: random.Random) -> dict[str, str]:
-    """Make each kind of error at character `place`, which must not be the last one."""
+    """Return the word with each kind of error at character `place`, which is not the last one."""
     before, here, after = word[:place], word[place], word[place + 1 :]
     return {
         "swap": before + after[0] + here + after[1:],

@@ -12,7 +12,7 @@ SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # first lines of bilm-tf's files
 VOCABULARY_NAME = "target_vocab.txt"
 PIECES_NAME = "pieces.json"
-PIECE_MARK = "##"  # starts each piece of a word but the first
+PIECE_MARK = "##"  # prefix of all pieces of a word except the first
 
 
 def read_words(path: Path) -> list[str]:
@@ -42,7 +42,7 @@ class TargetVocabulary:
 
     Args:
         words: All words, without duplicates, including `<S>`, `</S>` and `<UNK>`.
-        pieces: Tokenizer that splits words into pieces; None = the entries are whole words.
+        pieces: Tokenizer that splits words into pieces; None = the entries are complete words.
 
     Raises:
         ValueError: If a special word is missing, or a word occurs twice.
@@ -62,7 +62,7 @@ class TargetVocabulary:
             twice = next(word for word, count in Counter(self.words).items() if count > 1)
             raise ValueError(f"Expected each word of the vocabulary once, got {twice!r} again.")
         self.special_ids = [self._ids[word] for word in SPECIAL_WORDS]
-        self.boundary_ids = self.special_ids[:2]  # of <S> and </S>
+        self.boundary_ids = self.special_ids[:2]  # of <S> and </S>, in this order
         self._unknown = self._ids[UNKNOWN]
 
     def __len__(self) -> int:
@@ -138,8 +138,8 @@ def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
 
     Args:
         text: The text.
-        max_size: Number of pieces, including `<S>`, `</S>` and `<UNK>`; more if the text has more
-            distinct characters.
+        max_size: Maximum number of pieces, including `<S>`, `</S>` and `<UNK>`. It is exceeded only
+            if the text has more distinct characters.
 
     Returns:
         The pieces by decreasing frequency in the text, after the three special words.
@@ -149,16 +149,16 @@ def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
     inner = {PIECE_MARK + character for word in count_words(text(None)) for character in word[1:]}
     trainer = trainers.BpeTrainer(
         vocab_size=max_size,
-        # Listed in order, because ids break ties: otherwise two runs learn different pieces.
+        # Sorted, because ids break ties: in random order, two runs would learn different pieces.
         special_tokens=[*SPECIAL_WORDS, *sorted(inner)],
         continuing_subword_prefix=PIECE_MARK,
         show_progress=False,
     )
     learner.train_from_iterator(map(" ".join, text(None)), trainer)
-    pieces = Tokenizer(learner.model)  # in which nothing is special
+    pieces = Tokenizer(learner.model)  # without special tokens
     pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     counts = count_words(split_words(text, pieces)(None))
-    counts.update(dict.fromkeys(pieces.get_vocab(), 0))  # even if unused
+    counts.update(dict.fromkeys(pieces.get_vocab(), 0))  # unused pieces have the count 0
     return TargetVocabulary(build_vocabulary(counts, min_count=0).words, pieces)
 
 

@@ -166,13 +166,13 @@ class WindowStream:
 
     Args:
         forward: Sentences for the forward direction.
-        backward: Sentences for the backward direction, from the same text. Use the same order for
-            evaluation, and another order for training, so that a step sees more of the text.
+        backward: Sentences for the backward direction, from the same text. Use the same order in
+            evaluation, but another order in training, so that a step sees more of the text.
         vocabulary: Target words.
         num_rows: Number of rows of all processes together.
         window: Number of time steps per window.
-        feed: Time steps that a row takes from the stream before the next row takes its own; None =
-            `window`. bilm-tf's test uses 1: a window then contains `window` steps of that test.
+        feed: Time steps that a row reads from the stream before the next row reads; None =
+            `window`. bilm-tf's test uses 1, so one window corresponds to `window` of its steps.
         rows: Rows of this process; None = all.
         char_noise: Share of the input words that get a typing error. Targets are never changed.
         seed: Seed of the typing errors, which also depend on window, row and direction.
@@ -192,7 +192,7 @@ class WindowStream:
         seed: int = 0,
     ) -> None:
         self._char_noise, self._seed = char_noise, seed
-        self._num_taken = 0  # windows
+        self._num_taken = 0  # number of windows
         self._vocabulary = vocabulary
         self._own_rows = range(num_rows) if rows is None else rows
         self._forward = Rows(forward, num_rows, self._own_rows, is_reversed=False)
@@ -264,7 +264,7 @@ class WindowStream:
 
 
 class WindowCollator:
-    """Convert a window to the tensors of `WindowedLanguageModel`.
+    """Convert a window to the arguments of `WindowedLanguageModel.forward`.
 
     Each distinct word is converted to ids only once. Words are sorted by length, to reduce
     padding characters.
@@ -277,7 +277,7 @@ class WindowCollator:
         self._tokenizer = tokenizer
 
     def __call__(self, window: StreamWindow) -> dict[str, Tensor]:
-        """Return the ids of a window's distinct words, its streams as indices, and its targets."""
+        """Return the arguments: ids of the distinct words, streams of indices, and targets."""
         words = sorted(window.words[len(BOUNDARIES) :], key=len)
         spelled = zip(("input_ids", "word_input_ids"), self._tokenizer.spell(words), strict=True)
         tensors = {name: ids for name, ids in spelled if ids is not None}

@@ -22,7 +22,7 @@ class WindowedLanguageModel(nn.Module):
     Args:
         model: biLM and softmax.
         num_negatives: Number of negatives of the sampled softmax in training; None = full softmax.
-        seed: Seed of the negatives, which also depend on the number of the window.
+        seed: Seed of the negatives, which also depend on window number and direction.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class WindowedLanguageModel(nn.Module):
         self.num_negatives = num_negatives
         self.seed = seed
         self.state: ElmoState | None = None  # None = the next window starts from zeros
-        self.num_windows = 0  # number of training windows
+        self.num_windows = 0  # number of windows in training mode so far
 
     def forward(
         self,
@@ -82,7 +82,7 @@ class WindowedLanguageModel(nn.Module):
         input_ids: Tensor | None,
         word_input_ids: Tensor | None,
     ) -> list[Tensor]:
-        """Run the biLM over one window, and store its state for the next.
+        """Run the biLM over one window, and store its LSTM state for the next window.
 
         Returns:
             The top layer of each direction, shape `(window, batch, projection_size)`.
@@ -106,7 +106,7 @@ class WindowedLanguageModel(nn.Module):
         weight, bias = self.model.softmax.weight, self.model.softmax.bias
         if self.num_negatives is None or not self.training:
             return full_softmax_losses(hidden, targets, weight, bias)
-        # torch's generator uses only 32 bits of its seed.
+        # PyTorch's CPU generator uses only 32 bits of its seed.
         seed = random.Random(f"{self.seed} {self.num_windows} {direction}").getrandbits(32)
         generator = torch.Generator().manual_seed(seed)
         return sampled_softmax_losses(

@@ -25,7 +25,7 @@ from hf_elmo.loading import ElmoPreTrainedModel, check_name
 from hf_elmo.model_card import CARD_FILE
 
 MODEL_FILE = "model.onnx"
-STATIC_WORDS = "static_words.txt"  # of a task model: the words of its static vectors
+STATIC_WORDS = "static_words.txt"  # words of a task model's static vectors
 CONFIG_FILES = ("config.json", "tokenizer_config.json")
 LOADERS = {
     "ElmoForTokenClassification": AutoModelForTokenClassification,
@@ -36,7 +36,7 @@ LOADERS = {
 
 @report_errors
 def export(
-    model: Annotated[str, typer.Argument(help="A folder, a name on the Hub, or elmo-mini-en.")],
+    model: Annotated[str, typer.Argument(help="Model: a folder, a Hub name, or elmo-mini-en.")],
     output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to.")],
     int8: Annotated[
         bool, typer.Option("--int8", help="Store the LSTMs' weights in 8 bits.")
@@ -50,8 +50,8 @@ def export(
     python -m hf_elmo export elmo-mini-en exported
     python -m hf_elmo export my-tagger exported --int8
 
-    The folder gets model.onnx, config.json and tokenizer_config.json. A biLM, ElmoForNer and the
-    heads for token and sequence classification can be exported.
+    FOLDER then contains model.onnx, config.json and the tokenizer's files. A biLM, ElmoForNer and
+    the heads for token and sequence classification can be exported.
 
     \b
     inputs, int64
@@ -65,8 +65,8 @@ def export(
       logits           of a head
       transitions      of the CRF of an ElmoForNer
 
-    The graph's outputs are first compared with PyTorch's; the file is written only if they agree.
-    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    The file is written only if the graph's first output agrees with PyTorch's.
+    """  # noqa: D301 (click's marker for text without wrapping)
     from .export import export_onnx
 
     name = resolve_name(model)
@@ -95,7 +95,7 @@ def export(
 
 
 def _load(name: str) -> ElmoPreTrainedModel:
-    """Load a model with the head that its configuration names, if it can be exported."""
+    """Load a model with the head that its configuration names; refuse unsupported heads."""
     config = AutoConfig.from_pretrained(name)
     architecture = (config.architectures or [""])[0]
     if architecture not in LOADERS and not isinstance(config, ElmoConfig):
@@ -104,7 +104,7 @@ def _load(name: str) -> ElmoPreTrainedModel:
             f"{architecture or config.model_type}."
         )
     loader = LOADERS.get(architecture, AutoModel)
-    # In evaluation mode.
+    # `from_pretrained` returns models in evaluation mode.
     loaded: ElmoPreTrainedModel = loader.from_pretrained(name, dtype=torch.float32)
     return loaded
 

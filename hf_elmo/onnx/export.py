@@ -1,4 +1,4 @@
-"""Export a model as one ONNX file, from ids to layers and their mix, or to a head's logits."""
+"""Export a model as one ONNX file, which computes layers and mix, or a head's logits, from ids."""
 
 import tempfile
 from collections.abc import Mapping
@@ -23,9 +23,9 @@ from .int8 import Quantization
 from .support import find_problem
 
 MAX_OPSET = 23  # ONNX Runtime 1.22, the oldest that is tested, runs it
-TOLERANCE = 1e-3  # of the check against PyTorch in float32: layers of the original size reach 1e-4
-MIN_COSINE = 0.99  # of the check in 8 bits
-MAX_BYTES = 2**31 - 2**20  # of a file of protocol buffers; larger weights go into a second file
+TOLERANCE = 1e-3  # difference from PyTorch in float32; it reaches 1e-4 at the original size
+MIN_COSINE = 0.99  # between outputs in 8 bits and PyTorch's
+MAX_BYTES = 2**31 - 2**20  # limit of a protocol-buffer file; a larger model has a second file
 CHECKED_LENGTHS = (5, 2)  # words of the two sentences of the check
 
 
@@ -50,8 +50,8 @@ def export_onnx(
     `logits (batch, tokens, labels)`. `ElmoForSequenceClassification` has `logits (batch, labels)`.
     `ElmoForNer` has `logits (batch, tokens, labels)` and its CRF's `transitions (labels, labels)`.
 
-    Before the file gets its name, its outputs for two sentences are compared with PyTorch's.
-    Weights above 2 GB are in a second file, `<path>_data`.
+    The file is written only if its first output for two sentences agrees with PyTorch's. A model
+    above 2 GB stores its weights in a second file, `<path>_data`.
 
     Args:
         model: An unmodified model on the CPU: a biLM or one of these heads.
@@ -59,11 +59,11 @@ def export_onnx(
         quantization: `"int8"` for 8-bit weights of the LSTMs, `"int7"` for 7 bits, which do not
             saturate on processors without VNNI, or None for float32.
         opset: Version of the ONNX operators, 18 or later.
-        metadata: Entries to store beside the configuration, such as the licence.
+        metadata: Entries to store in addition to the configuration, such as the licence.
         overwrite: Whether to replace an existing file.
 
     Raises:
-        ValueError: If the model cannot be exported.
+        ValueError: If the model cannot be exported, or the output of the graph is wrong.
         FileExistsError: If the file exists and `overwrite` is false.
         OSError: If the file cannot be written.
     """
@@ -107,7 +107,7 @@ def _check_exportable(model: ElmoPreTrainedModel, opset: int) -> None:
 def _make_model(model: Any, quantization: Quantization, opset: int) -> ModelProto:
     """Make the graph of a model."""
     head = HEADS.get(type(model).__name__)
-    config = getattr(model.config, "bilm", model.config)  # a task's configuration holds its biLM's
+    config = getattr(model.config, "bilm", model.config)  # of the biLM, even in a task model
     weights = {name.removeprefix("elmo."): w for name, w in model.state_dict().items()}
     graph = Graph(weights, quantization)
     inputs = [
@@ -145,7 +145,7 @@ def _list_inputs(model: Any) -> dict[str, tuple[int | str, ...]]:
 
 
 def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any, *, reads_characters: bool) -> Layers:
-    """Run a whole biLM; without a biLM, only find the positions of the words."""
+    """Run the biLM; if `bilm` is not one, return only the word positions and the ids."""
     ids, axis = "", graph.constant([2], np.int64)
     if reads_characters:
         flat = graph.constant([-1, config.max_characters_per_token], np.int64)
@@ -155,8 +155,8 @@ def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any, *, reads_characters: 
     if not isinstance(bilm, ElmoModel):
         return Layers("", is_word, ids)
     words = _encode_batch(graph, config, ids)
-    # <S> is the first time step and </S> the last, wherever the padding is: the state does not
-    # change between them and the words.
+    # <S> is always the first time step and </S> the last. Padding in between is harmless, because
+    # it does not change the state.
     with torch.no_grad():
         boundaries = bilm.encode_boundaries().numpy()
     batch = graph.add("Shape", "attention_mask", start=0, end=1)
@@ -217,7 +217,7 @@ def _stack_layers(graph: Graph, layers: list[tuple[str, ...]], is_word: str) -> 
 
 
 def _check_outputs(model: Any, path: Path, quantization: Quantization) -> None:
-    """Compare a file's outputs with PyTorch's on two sentences of random ids.
+    """Compare a file's first output with PyTorch's on two sentences of random ids.
 
     Raises:
         ValueError: If they differ.

@@ -15,7 +15,7 @@ from .int8 import Quantization, is_rounded, round_weight
 
 OPSET = 18  # the oldest with Split into equal parts and ReduceMax with axes as an input
 IR_VERSION = 9
-LARGE = 2**16  # bytes of an initializer that is not copied into a model's message
+LARGE = 2**16  # bytes; initializers of this size or more are not copied into the message
 
 Array: TypeAlias = npt.NDArray[Any]
 Direction: TypeAlias = Literal["forward", "backward"]
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 class BuiltModel(NamedTuple):
-    """A model that only declares its large initializers, and these initializers."""
+    """Model that declares its large initializers without values, and these values by name."""
 
     model: ModelProto
     initializers: dict[str, Array]
@@ -46,10 +46,10 @@ class Graph:
     """An ONNX graph under construction. Values are referred to by their names.
 
     Args:
-        weights: The biLM's weights, by the names that they have in `ElmoModel`.
+        weights: Weights by name; the names of the biLM's weights are those in `ElmoModel`.
         quantization: `"int8"` for 8-bit weights of the LSTMs' products, `"int7"` for 7 bits in
             8-bit storage, None for float32.
-        parent: For a loop body: the graph that contains it and holds its initializers.
+        parent: For a loop body, the graph around it, which stores the initializers of both.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Graph:
     def linear(self, x: str, name: str, addend: str | None = None) -> str:
         """Compute `x @ weight^T + addend` in float32, for `x` of shape `(rows, in)`.
 
-        The weight stays in its own layout, so that no copy of it is made.
+        The weight is not transposed in memory, so that it is not copied.
         """
         terms = [x, self.weight(name)] + ([] if addend is None else [addend])
         return str(self.add("Gemm", *terms, transB=1))
@@ -108,7 +108,7 @@ class Graph:
     def multiply(self, x: str, name: str, *addends: str, by_row: bool = False) -> str:
         """Compute `x @ weight^T` plus addends in the graph's precision.
 
-        In 8 bits, each output of the weight has a scale. `x` gets its scale when the graph runs.
+        In 8 bits, each row of the weight has a scale. The scale of `x` is computed at run time.
 
         Args:
             x: Shape `(rows, in)`.
@@ -124,7 +124,7 @@ class Graph:
             self.initializer(scales, factors)
             self.initializer(f"{name}_8", rounded)
             self.initializer(f"{name}_zeros", np.zeros(len(factors), np.int8))
-        if by_row:  # rows whose largest value is 1, so that one scale fits them all
+        if by_row:  # scale each row to a maximum of 1, so that one scale fits all rows
             axis = self.constant([-1], np.int64)
             largest = self.add("ReduceMax", self.add("Abs", x), axis)
             largest = self.add("Max", largest, self.constant(1e-30))
@@ -160,7 +160,7 @@ class Graph:
             name: Name of the graph.
             inputs: Declared inputs.
             outputs: Declared outputs.
-            inline: Whether the model holds its large initializers too; else they are declared only,
+            inline: Whether the model contains its large initializers; else it only declares them,
                 for `SessionOptions.add_external_initializers`.
             opset: Version of the ONNX operators.
         """
@@ -268,7 +268,7 @@ def run_direction(
         bias[config.cell_size : 2 * config.cell_size] += config.forget_bias
         graph.initializer(f"{layer}.bias", bias)
         flat = graph.add("Reshape", x, graph.constant([-1, config.projection_size], np.int64))
-        # ONNX Runtime adds a bias within a product in 8 bits, unless its rows have scales.
+        # In 8 bits, the bias is added in the step: ONNX Runtime fuses no bias with scaled rows.
         bias_name = [f"{layer}.bias"]
         at_input, in_step = (bias_name, []) if graph.quantization is None else ([], bias_name)
         sums = graph.multiply(flat, f"{layer}.input_weight", *at_input, by_row=True)
@@ -346,7 +346,7 @@ def make_direction(
     direction: Direction,
     quantization: Quantization,
 ) -> BuiltModel:
-    """Make the model of one direction, from word vectors and a state to layers and a state."""
+    """Make the model that computes the layers and the new state of one direction."""
     graph = Graph(weights, quantization)
     run = run_direction(graph, config, direction, "x", "is_word", "h", "c")
     names = [f"layer_{number}" for number in range(len(run.layers))]

@@ -1,4 +1,4 @@
-"""Heads in an ONNX graph: scalar mixes, labels of words and of sentences, emissions of a CRF."""
+"""Heads in an ONNX graph: scalar mixes, logits of words and of sentences, emissions of a CRF."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from hf_elmo.scalar_mix import LAYER_NORM_EPSILON
 
 from .graph import Array, Graph, declare
 
-NEGATIVE = -3e38  # below every value that a maximum is taken of
+NEGATIVE = -3e38  # below all values, so that a maximum ignores it
 
 
 class Layers(NamedTuple):
@@ -64,7 +64,7 @@ def mix_layers(
 
 
 def mix_features(graph: Graph, config: Any, bilm: Layers) -> list[str]:
-    """Mix the layers with each mix of `ElmoFeatures`."""
+    """Mix the layers once with each scalar mix of `ElmoFeatures`."""
     mixes: list[str] = []
     while f"features.scalar_mixes.{len(mixes)}.gamma" in graph.weights:
         name = f"features.scalar_mixes.{len(mixes)}"
@@ -101,7 +101,7 @@ def label_sentences(graph: Graph, config: Any, bilm: Layers) -> list[Output]:
         pooled = graph.add("Div", sums, graph.add("Max", lengths, graph.constant(1)))
     else:
         x = graph.add("Where", bilm.is_word, x, graph.constant(NEGATIVE))
-        pads = graph.constant([0, 0, 0, 0, 1, 0], np.int64)  # never without a row
+        pads = graph.constant([0, 0, 0, 0, 1, 0], np.int64)  # ReduceMax needs at least one row
         x = graph.add("Pad", x, pads, graph.constant(NEGATIVE))
         has_words = graph.add("Greater", lengths, zero)
         pooled = graph.add("ReduceMax", x, axis, keepdims=0)
@@ -153,7 +153,7 @@ def _encode_characters(graph: Graph, config: Any, bilm: Layers) -> str:
 def _run_bilstm(graph: Graph, config: Any, x: str, lengths: str, layer: int) -> str:
     """Run one layer of the tagger's `nn.LSTM`, shape `(tokens, batch, 2 * lstm_size)`."""
     size = config.lstm_size
-    order = np.r_[:size, 3 * size : 4 * size, size : 3 * size]  # i, f, g, o to i, o, f, c
+    order = np.r_[:size, 3 * size : 4 * size, size : 3 * size]  # i, f, g, o to ONNX's i, o, f, c
 
     def stack(*names: str) -> Array:
         ends = ("", "_reverse")
@@ -177,7 +177,7 @@ def _run_bilstm(graph: Graph, config: Any, x: str, lengths: str, layer: int) -> 
     return str(graph.add("Reshape", y, graph.add("Concat", shape, width, axis=0)))
 
 
-# By the name of a model's class, so that no task is imported here.
+# The keys are names of classes, so that no task is imported here.
 HEADS = {
     "ElmoForTokenClassification": label_words,
     "ElmoForSequenceClassification": label_sentences,
@@ -186,7 +186,7 @@ HEADS = {
 
 
 def declare_outputs(graph: Graph, outputs: Sequence[Output]) -> list[Any]:
-    """Give the value of each output the output's name, and declare the outputs."""
+    """Name the value of each output like the output, and declare the outputs."""
     for name, value, _ in outputs:
         graph.add_named("Identity", value, name)
     return [declare(name, TensorProto.FLOAT, *shape) for name, _, shape in outputs]

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 Quantization: TypeAlias = Literal["int8", "int7"] | None
-# Largest absolute value of a weight. With 7 bits ("int7"), sums of two products fit into 16 bits,
-# in which processors without VNNI add them.
+# Largest absolute value of a weight. Processors without VNNI add two products in 16 bits, and with
+# 7-bit weights ("int7"), these sums fit.
 LARGEST = {"int8": 127, "int7": 63}
 
 
 def is_rounded(name: str) -> bool:
-    """Return whether a weight is stored in 8 bits, as the weights of the LSTMs' products are."""
+    """Return whether a weight is stored in 8 bits: all weights of the LSTMs' products are."""
     return "_lstm.layers." in name
 
 
@@ -25,7 +25,7 @@ def round_weight(
 
     Args:
         weight: Shape `(out, in)`.
-        quantization: Number of bits; even 7 bits are stored in 8.
+        quantization: Number of bits; 7-bit weights are also stored in 8 bits.
 
     Returns:
         The integers, shape `(in, out)`, and the scales, shape `(out,)`.
@@ -35,7 +35,7 @@ def round_weight(
 
 
 def choose_bits(quantization: Quantization) -> Quantization:
-    """Return `"int7"` instead of `"int8"` where sums of 8-bit products saturate."""
+    """Return `"int7"` instead of `"int8"` if this machine's sums of 8-bit products saturate."""
     return "int7" if quantization == "int8" and not has_exact_int8() else quantization
 
 

@@ -1,4 +1,4 @@
-"""The biLM run by ONNX Runtime, on a CPU, for inference."""
+"""The biLM as ONNX Runtime computes it, on a CPU, for inference."""
 
 import copy
 import os
@@ -31,12 +31,12 @@ from .int8 import Quantization, choose_bits
 WEIGHTS_FILE = "model.safetensors"
 FLOATING = ("F32", "F16", "BF16")  # safetensors' names of dtypes
 MAX_CHUNK_STEPS = 512  # word vectors at a time: bounds the memory of the gates' sums
-# Sentences at a time: with more, the elementwise work of a time step leaves the processor's cache.
+# Sentences at a time: with more, a time step's elementwise operations exceed the processor's cache.
 ROWS_AT_ONCE = 16
 
 
-# Sessions of a parent process. Their threads are gone after a fork: to delete them would wait for
-# these threads for ever.
+# Sessions of the parent of this process, never deleted: their threads do not exist after a fork, so
+# the deletion would wait forever.
 _ABANDONED: list[object] = []
 
 
@@ -44,7 +44,7 @@ _ABANDONED: list[object] = []
 class Sessions:
     """Sessions of ONNX Runtime, for one process and number of threads."""
 
-    process: int  # after a fork, the child makes its own
+    process: int  # that made them; a forked child makes its own
     threads: int
     encoder: onnxruntime.InferenceSession  # from the ids of words to their vectors
     directions: list[onnxruntime.InferenceSession]  # from word vectors to layers, forward first
@@ -60,20 +60,20 @@ class Sessions:
 
 
 class OrtElmoModel(ElmoBilm):
-    """A biLM for inference on a CPU by ONNX Runtime, called as `ElmoModel` is.
+    """A biLM that ONNX Runtime computes on a CPU; call it like an `ElmoModel` in inference.
 
-    The weights do not change: after more training, make a new `OrtElmoModel`. The number of threads
-    is that of `torch.get_num_threads()`. Threads may share a model. A forked process or an
+    The weights do not change: after more training, make a new `OrtElmoModel`. It uses
+    `torch.get_num_threads()` threads. Threads may share a model. A forked process or an
     unpickled copy makes its own sessions.
 
     Args:
         config: Configuration of the biLM.
         read_weights: Returns the weights on the CPU, by the names that they have in `ElmoModel`. It
             is called again for new sessions: after a fork, or for another number of threads.
-        quantization: `"int8"` for LSTM products in 8 bits: faster, with a mean cosine to float32
-            above .999. Recurrent products have one scale for all rows, so that the vectors of a
-            sentence vary slightly with its batch. Where 8-bit products saturate
-            (`has_exact_int8`), weights have 7 bits. None for float32.
+        quantization: `"int8"` = LSTM products in 8 bits, which is faster, with a mean cosine to
+            float32 above .999. Recurrent products have one scale for all rows, so the vectors of a
+            sentence vary slightly with its batch. `"int7"` = weights of 7 bits, which `"int8"` also
+            uses if `has_exact_int8()` is false. None = float32.
 
     Raises:
         ValueError: If the quantization is unknown, or a weight is not finite.
@@ -111,8 +111,8 @@ class OrtElmoModel(ElmoBilm):
     ) -> Self:
         """Load a biLM from a folder or the Hub.
 
-        The weights of a folder are mapped from its `model.safetensors` while the sessions are made.
-        After that they are in memory once, in ONNX Runtime's layout.
+        The weights of a folder are memory-mapped from its `model.safetensors` while the sessions
+        are made. After that, memory holds them once, in ONNX Runtime's layout.
 
         Args:
             name: Folder, or name on the Hugging Face Hub.
@@ -173,10 +173,10 @@ class OrtElmoModel(ElmoBilm):
         self.__dict__.update(state, _lock=threading.Lock())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # nothing in it changes
+        return self  # its weights never change
 
     def _get_sessions(self) -> Sessions:
-        """Return the sessions, made at the first call, after a fork, or for other threads."""
+        """Return the sessions; make new ones after a fork, or for another number of threads."""
         process, threads = os.getpid(), torch.get_num_threads()
         sessions = self._sessions
         if sessions is not None and sessions.is_for(process, threads):
@@ -231,7 +231,7 @@ class OrtElmoModel(ElmoBilm):
         *,
         reverse: bool = True,
     ) -> list[tuple[list[Tensor], State]]:
-        """Run the LSTMs as `ElmoModel.run_lstms` does, always with `reverse`.
+        """Run the LSTMs as `ElmoModel.run_lstms` does with `reverse=True`.
 
         Raises:
             ValueError: If `reverse` is False and there is a backward direction to run.
@@ -257,8 +257,8 @@ class Block(NamedTuple):
     """Consecutive time steps of consecutive sentences.
 
     Attributes:
-        rows: The sentences.
-        is_word: Where a sentence has a word, shape `(tokens, rows)`.
+        rows: Positions of the sentences in the batch.
+        is_word: True where a sentence has a word, shape `(tokens, rows)`.
         entries: Index of the packed step at each place, shape `(tokens, rows)`; arbitrary where
             there is no word.
     """
@@ -269,8 +269,8 @@ class Block(NamedTuple):
 
 
 def _divide(sizes: Array) -> list[Block]:
-    """Divide packed steps into blocks of a bounded number of sentences and of steps."""
-    starts = np.cumsum(sizes) - sizes  # of each time step among the packed steps
+    """Split packed steps into blocks of at most `ROWS_AT_ONCE` rows and `MAX_CHUNK_STEPS` steps."""
+    starts = np.cumsum(sizes) - sizes  # index of the first packed step of each time step
     num_rows = int(sizes[0]) if len(sizes) else 0
     blocks = []
     for row in range(0, num_rows, ROWS_AT_ONCE):
@@ -342,7 +342,7 @@ class ModelWeights:
         return dict(self.weights)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"weights": self.weights, "versions": None}  # a copy's weights are its own
+        return {"weights": self.weights, "versions": None}  # a copy has its own weights
 
 
 class WeightsFile:
@@ -381,8 +381,9 @@ def _find_weights(folder: Path) -> tuple[ElmoConfig, WeightsFile] | None:
     """Find the weights of a folder.
 
     Returns:
-        The configuration and the weights; None if they are not in one complete safetensors file in
-        a floating dtype. Then `ElmoModel.from_pretrained` loads or refuses the folder.
+        The configuration and the weights; None if there is an adapter or a quantization, or not one
+        complete safetensors file in floating dtypes. `ElmoModel.from_pretrained` then loads or
+        refuses the folder.
     """
     file, adapter = folder / WEIGHTS_FILE, folder / "adapter_config.json"
     if not file.is_file() or adapter.exists():

@@ -9,8 +9,8 @@ from hf_elmo.lstm import ElmoLstm, ElmoLstmStack
 from hf_elmo.modeling_elmo import ENCODER_CLASSES, ElmoModel
 from hf_elmo.weight_fingerprint import WeightFingerprint, fingerprint_module
 
-PLAIN_CLASSES = ENCODER_CLASSES | {ElmoModel, ElmoLstm, ElmoLstmStack}  # of an unmodified biLM
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 holds all of their values
+PLAIN_CLASSES = ENCODER_CLASSES | {ElmoModel, ElmoLstm, ElmoLstmStack}  # of a plain biLM
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # float32 represents all of their values
 
 
 def find_problem(model: ElmoModel, quantization: str | None = None) -> str | None:
@@ -21,7 +21,7 @@ def find_problem(model: ElmoModel, quantization: str | None = None) -> str | Non
 def examine(
     model: ElmoModel, quantization: str | None
 ) -> tuple[str | None, WeightFingerprint | None]:
-    """Return the result of `find_problem`, and the fingerprint of the weights."""
+    """Return the same reason as `find_problem`, and the fingerprint of the weights, if taken."""
     is_exact = model.dtype in DTYPES or quantization is not None
     problem = marks = None
     if model.training:

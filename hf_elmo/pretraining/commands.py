@@ -74,13 +74,13 @@ def pretrain(
         typer.Option("--vocab", help="File of target words; default: count words in the text."),
     ] = None,
     vocab_size: Annotated[
-        int, typer.Option(help="Number of target words without --vocab.", min=4)
+        int, typer.Option(help="Without --vocab: maximum number of target words.", min=4)
     ] = DEFAULT_VOCABULARY_SIZE,
     units: Annotated[
         Units,
         typer.Option(
-            help="Input of a new model: the characters of any word; a table of target words; or "
-            "a table of subword pieces, which are also the targets."
+            help="Input of a new model. characters: of any word; words: a table of target words; "
+            "pieces: a table of subword pieces, which are also the targets."
         ),
     ] = "characters",
     preset: Annotated[Preset, typer.Option(help="Size of a new model.")] = "small",
@@ -100,7 +100,7 @@ def pretrain(
     ] = None,
     max_hours: Annotated[
         float | None,
-        typer.Option(help="Time limit in hours; the learning rate falls to 0 by then.", min=0.001),
+        typer.Option(help="Time limit in hours; a cosine or linear rate is 0 by then.", min=0.001),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Parallel rows per process.", min=1)] = 128,
     window: Annotated[int, typer.Option(help="Words per window of back-propagation.", min=1)] = 20,
@@ -118,7 +118,7 @@ def pretrain(
     schedule: Annotated[
         Schedule | None,
         typer.Option(
-            help="Learning rate after the warm-up; default: cosine for adamw, constant for adagrad."
+            help="Learning-rate schedule; default: cosine for adamw, constant for adagrad."
         ),
     ] = None,
     warmup_steps: Annotated[
@@ -129,8 +129,8 @@ def pretrain(
     ema: Annotated[
         float | None,
         typer.Option(
-            help="Decay of a moving average of the weights, such as 0.999; the average becomes the "
-            "model.",
+            help="Decay of a moving average of the weights, such as 0.999; the average is the "
+            "model that is evaluated and saved.",
             min=0.0,
             max=1.0,
         ),
@@ -146,7 +146,7 @@ def pretrain(
     max_grad_norm: Annotated[
         float,
         typer.Option(
-            help="Maximum norm of the gradient of the loss summed over --window, as in bilm-tf."
+            help="Maximum gradient norm, for a loss that is summed over a window, as in bilm-tf."
         ),
     ] = 10.0,
     bfloat16: Annotated[
@@ -175,7 +175,7 @@ def pretrain(
         ),
     ] = None,
     keep: Annotated[
-        int, typer.Option(help="Number of checkpoints to keep, including the best.", min=1)
+        int, typer.Option(help="Checkpoints to keep, always with the best and the newest.", min=1)
     ] = 2,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")
@@ -184,7 +184,7 @@ def pretrain(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     cpu: Annotated[bool, typer.Option("--cpu", help="Do not use a GPU.")] = False,
 ) -> None:
-    """Train a new biLM, or continue training one, on any amount of text.
+    """Train a new biLM, or continue the training of a model, on any amount of text.
 
     \b
     python -m hf_elmo pretrain --train 'text/*.txt.gz' --valid valid.txt --output my-bilm
@@ -248,7 +248,7 @@ def pretrain(
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse contradictory options, and options other than those of the run to resume."""
+    """Refuse contradictory options, and options that differ from those of the resumed run."""
     output = Path(options["output"])  # a string in typer 0.20
     if options["patience"] is not None and not options["valid"]:
         raise ValueError("Expected --valid together with --patience.")
@@ -334,7 +334,7 @@ def _choose_vocabulary(
     from_model: str | None,
     resumed: Path | None,
 ) -> TargetVocabulary:
-    """Read the target words or pieces, or count them; a resumed run keeps its own."""
+    """Read target words or pieces, or build them from the text; a resumed run keeps its own."""
     given = None if path is None else TargetVocabulary.from_file(path)
     for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
         known = load_vocabulary(str(checkpoint))

@@ -1,4 +1,4 @@
-"""Options of `pretrain` that a resumed run needs unchanged, because its state depends on them."""
+"""Options of `pretrain` that a resumed run must not change, because its state depends on them."""
 
 HELD_OPTIONS = (
     "train",

@@ -1,4 +1,4 @@
-"""The learning rate of pretraining: its default, and its fall with steps or with --max-hours."""
+"""Learning rate of pretraining: defaults, and schedules over steps or over --max-hours."""
 
 import math
 import time
@@ -20,8 +20,8 @@ Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "linear", "constant"]
 
 ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
-# Factor of the learning rate for a completed share of the training. After the warm-up they equal
-# those of transformers, except for `max_hours`.
+# Factors of the learning rate for a completed share of the training. Unlike in transformers, the
+# share includes the warm-up, and `max_hours` counts.
 RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
     SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
     SchedulerType.LINEAR: lambda done: 1 - done,
@@ -49,7 +49,7 @@ def describe_optimizer(
 
 
 class TrainingClock(TrainerCallback):
-    """Measure the time of a training run and its earlier parts; end the run at the limit.
+    """Measure the time of a run, also before a resume; end it at the last step or time limit.
 
     Attributes:
         elapsed: Seconds of training until the start of this step, equal in all processes.

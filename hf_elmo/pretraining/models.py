@@ -35,7 +35,8 @@ def create_model(
     """Create an untrained biLM, and its tokenizer.
 
     Args:
-        config: Sizes of the biLM. Without characters, a `word_embedding_size` above 0 is kept.
+        config: Sizes of the biLM. Without characters, a `word_embedding_size` of 0 is replaced by
+            `projection_size`.
         vocabulary: Target words.
         has_characters: True = the biLM reads the bytes of any word; False = it has a vector for
             each target word.
@@ -64,7 +65,7 @@ def load_model_to_continue(
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     """Load a biLM for continued training, with a softmax for the given target words.
 
-    Softmax rows of known words are kept. Rows of other words are initialised randomly.
+    Target words of the loaded model keep their softmax rows. Other rows are initialised randomly.
 
     Args:
         name: Folder or Hub name of a biLM, with or without a softmax.

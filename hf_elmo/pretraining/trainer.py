@@ -45,17 +45,17 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
     The LSTM state continues from window to window. A checkpoint also contains this state for each
     process, and the position in the text. As in bilm-tf, gradients are multiplied by the
-    window size. This matters for the limit of their norm and for Adagrad.
+    window size. This matters for gradient clipping and for Adagrad.
 
     Args:
-        model: biLM with its state and its negatives.
+        model: biLM and softmax, with the LSTM state and the settings of the negatives.
         args: Arguments of Trainer, with `max_steps` and `ignore_data_skip=True`.
         tokenizer: Tokenizer of the biLM.
         vocabulary: Target words.
         stream: Windows of this process's rows.
         heldout: Text for evaluations, or None.
-        max_hours: Time limit, including the runs before a resume; the learning rate falls
-            accordingly. None = no limit.
+        max_hours: Time limit in hours, including the runs before a resume; a cosine or linear
+            learning rate falls accordingly. None = no limit.
         ema: Decay of the moving average of the weights, updated after each step. The average is the
             model that is evaluated and saved; None = no average.
         callbacks: Further callbacks.
@@ -89,12 +89,12 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             eval_dataset=heldout,
             callbacks=[self._clock, *(callbacks or [])],
         )
-        self.model_accepts_loss_kwargs = False  # windows are all of one size: means add up
+        self.model_accepts_loss_kwargs = False  # all windows have one size: average means
 
     def save_and_end(self) -> None:
         """Save the model in the output folder, and end all processes together.
 
-        A process that ends earlier, or with open connections, can make another one fail.
+        A process that ends earlier, or with open connections, can make another process fail.
         """
         self.save_model(str(self.args.output_dir))
         self.accelerator.wait_for_everyone()
@@ -128,7 +128,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> LRScheduler:
-        """Create the learning-rate schedule; it follows steps or time, whichever is further."""
+        """Create the learning-rate schedule, which follows steps or time, whichever is further."""
         shape = RATE_FACTORS.get(SchedulerType(self.args.lr_scheduler_type))
         if self.lr_scheduler is None and shape is not None:
             num_warmup_steps = self.args.get_warmup_steps(num_training_steps)
@@ -211,9 +211,8 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
                 "num_processes": self.args.world_size,
             }
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
-        if (
-            self.args.world_size > 1
-        ):  # Trainer writes its state last, which marks a complete checkpoint
+        # Wait for all processes: Trainer then writes its state, which marks a complete checkpoint.
+        if self.args.world_size > 1:
             torch.distributed.barrier()
 
     def _load_rng_state(self, checkpoint: str | None) -> None:

@@ -3,13 +3,13 @@
 import importlib.util
 from typing import Any
 
-STEPS_BETWEEN = 1000  # evaluations or checkpoints
+STEPS_BETWEEN = 1000  # default number of steps between evaluations or checkpoints
 
 FIXED_ARGUMENTS: dict[str, Any] = {
     "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
     "ddp_find_unused_parameters": False,
     "ignore_data_skip": True,  # the stream stores its own position
-    "max_steps": 1,  # computed later, when the number of processes is known
+    "max_steps": 1,  # replaced when the number of processes is known
 }
 
 
