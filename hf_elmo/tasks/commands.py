@@ -31,7 +31,7 @@ from .task import predict as predict_examples
 from .task_inputs import WordInputs
 from .trainer import TaskTrainer, make_arguments
 
-EXAMPLES_PER_PART = 2**12  # predicted and written at a time: bounds memory
+EXAMPLES_PER_PART = 2**12  # predicted and written at a time, to limit memory
 
 Place = Literal["input", "output", "both", "none"]
 
@@ -55,7 +55,7 @@ def train(
     context: typer.Context,
     task: Annotated[str, typer.Argument(metavar="TASK", help=f"{', '.join(TASKS)}.")],
     train: Annotated[Path, typer.Option(help="Examples to train on.")],
-    dev: Annotated[Path, typer.Option(help="Examples to choose the best model by.")],
+    dev: Annotated[Path, typer.Option(help="Examples for choosing the best model.")],
     output: Annotated[Path, typer.Option(help="Folder of the model and its checkpoints.")],
     model: Annotated[str, typer.Option(help="The biLM: a folder or a name on the Hub.")] = (
         BUNDLED_NAME
@@ -63,15 +63,15 @@ def train(
     preset: Annotated[
         Literal["cpu", "paper"],
         typer.Option(
-            help="Sizes of the model, and values of options that are not given. paper: as "
-            "published; cpu: about half the sizes."
+            help="Sizes of the model, and defaults of other options. paper: as published; cpu: "
+            "about half the sizes."
         ),
     ] = "cpu",
     elmo: Annotated[
         Place | None,
         typer.Option(
-            help="Part of the task model that reads ELMo: its input, its encoder's output, both or "
-            "none; default: as in the preset."
+            help="Place of ELMo in the task model: the encoder's input, its output, both or none; "
+            "default: as in the preset."
         ),
     ] = None,
     mix_layers: Annotated[
@@ -113,12 +113,12 @@ def train(
         int | None, typer.Option(help="Examples per training step.", min=1)
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Learning rate at the start.", min=0)
+        float | None, typer.Option(help="Initial learning rate.", min=0)
     ] = None,
     schedule: Annotated[
         Literal["constant", "linear", "halved"] | None,
         typer.Option(
-            help="Learning rate: constant, linear to 0, or halved if the score does not improve."
+            help="Learning rate: constant, linear to 0, or halved when the score stops improving."
         ),
     ] = None,
     patience: Annotated[
@@ -128,14 +128,14 @@ def train(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Limit of processor time in minutes, all threads together, including earlier runs "
-            "of the same output.",
+            help="Limit of processor time in minutes, summed over all threads and over earlier "
+            "runs of the same output.",
             min=0,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     cache_bytes: Annotated[
-        int, typer.Option(help="Maximum size of the biLM's layers in memory.", min=0)
+        int, typer.Option(help="Maximum memory for the biLM's layers, in bytes.", min=0)
     ] = DEFAULT_BYTES,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")
@@ -149,8 +149,8 @@ def train(
     \b
     python -m hf_elmo train ner --train train.conll --dev dev.conll --output my-ner
 
-    The model with the best score on --dev is kept. A frozen biLM reads the text once; its layers
-    are kept in memory, up to --cache-bytes.
+    The model with the best score on --dev is kept. A frozen biLM reads the text once. Its layers
+    are kept in memory, up to --cache-bytes; layers beyond this limit are recomputed.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
     _check_options(context.params)
@@ -219,7 +219,7 @@ def _make_model(
     fields: dict[str, Any],
     cache_bytes: int,
 ) -> WordInputs:
-    """Make a new model; return the object that holds it and makes its inputs."""
+    """Make a new model; return the `WordInputs` that holds it."""
     folder = resolve_name(name)
     bilm = ElmoModel.from_pretrained(folder)
     if static is not None:
@@ -240,7 +240,7 @@ ModelArgument = Annotated[
 ]
 
 
-BatchSizeOption = Annotated[int, typer.Option(help="Examples that run at once.", min=1)]
+BatchSizeOption = Annotated[int, typer.Option(help="Examples per batch.", min=1)]
 DeviceOption = Annotated[
     str | None, typer.Option(help="Device, such as cpu or cuda:1; default: a GPU if there is one.")
 ]
@@ -274,9 +274,9 @@ def predict(
 ) -> None:
     """Write the predictions of a trained model, one line of JSON per example.
 
-    Blank lines, comments and -DOCSTART- are skipped. In the output, "line" is the number of the
-    line in INPUT at which the example starts, from 1. Coreference documents have a "name" instead,
-    questions an "id".
+    Blank lines are skipped, as are comments and -DOCSTART- in columns. "line" in the output is the
+    number of the line in INPUT at which the example starts, from 1. Coreference documents have a
+    "name" instead, questions an "id".
     """
     check_output_file(output, [source], overwrite=overwrite)
     parts = _predict(model, source, "predict", batch_size, device)
@@ -284,7 +284,7 @@ def predict(
 
 
 def _describe(task: Task[Any, Any], examples: list[Any], found: list[Any]) -> Iterator[str]:
-    """Describe predictions, one line of JSON each."""
+    """Yield one line of JSON per prediction."""
     for example, one in zip(examples, found, strict=True):
         place = {"line": example.line} if hasattr(example, "line") else {}
         yield json.dumps(place | task.to_json(example, one), ensure_ascii=False) + "\n"
@@ -293,7 +293,7 @@ def _describe(task: Task[Any, Any], examples: list[Any], found: list[Any]) -> It
 def _predict(
     name: str, path: Path, use: Use, batch_size: int, device: str | None
 ) -> Iterator[tuple[Task[Any, Any], list[Any], list[Any]]]:
-    """Load a model and read examples; yield the task, and some examples with their predictions."""
+    """Load a model and read examples; yield the task, and examples with predictions, in parts."""
     task, model, inputs = load_task_model(name)
     cast(torch.nn.Module, model).to(find_device(device))
     examples = task.read(path, use)

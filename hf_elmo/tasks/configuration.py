@@ -13,10 +13,10 @@ class ElmoTaskConfig(PreTrainedConfig):
     """Configuration of a task model: its biLM, and the vectors that represent a word.
 
     Args:
-        elmo: The biLM's configuration. It also sets how the layers are mixed (which of them,
+        elmo: The biLM's configuration. It also sets how the layers are mixed (which layers,
             learned or not, layer norm, the paper's lambda), and whether the biLM is frozen.
-        elmo_at: Place of ELMo: at the input of the task's encoder (`input`), at its output, by
-            concatenation (`output`), at both, each with its own mix (`both`), or nowhere (`none`).
+        elmo_at: Place where ELMo is concatenated: the input of the task's encoder (`input`), its
+            output (`output`), both, each with its own mix (`both`), or no place (`none`).
         elmo_dropout: Dropout probability for each mix of layers, in training only.
         static_vocab_size: Rows of the table of static vectors, including row 0 for all other words;
             0 = no static vectors.

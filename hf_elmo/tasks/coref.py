@@ -21,7 +21,7 @@ from .modeling import ElmoTaskModel, Inputs
 from .task import Task, Use
 
 NUM_DISTANCES = 10
-SPANS_AT_ONCE = 128  # whose pairs are scored at a time
+SPANS_AT_ONCE = 128  # spans whose pairs are scored at the same time
 
 
 @strict
@@ -30,11 +30,11 @@ class ElmoCorefConfig(ElmoTaskConfig):
 
     Args:
         lstm_size: Width of each direction of the biLSTM, which runs over each sentence.
-        hidden_size: Width of the two hidden layers in the scorers of mentions and of pairs.
+        hidden_size: Width of the two hidden layers in each scorer (of mentions, of pairs).
         feature_size: Size of the vectors that encode a span's width and a pair's distance.
         max_span_width: Largest number of words of a mention.
         spans_per_word: Number of spans that are kept per word of a document.
-        max_antecedents: Largest number of earlier kept spans to compare a span with.
+        max_antecedents: Maximum number of earlier kept spans to compare a span with.
         max_training_sentences: Maximum number of sentences per training step.
         word_dropout: Dropout probability for the words' vectors.
         dropout: Dropout probability for the biLSTM's output (one mask per sentence) and in scorers.
@@ -58,13 +58,13 @@ class ElmoCorefOutput(ModelOutput):
     """Output of `ElmoForCoref` for one document.
 
     Attributes:
-        loss: The negative marginal log-likelihood of gold antecedents, plus `penalty()`; None
-            without mentions.
+        loss: The negative marginal log-likelihood of gold antecedents, plus `penalty()`; None if
+            no gold mentions are given.
         starts: First word of each kept span, shape `(spans,)`, in the document's order.
         ends: Last word of each kept span, shape `(spans,)`.
         logits: Scores of a span's antecedents, shape `(spans, 1 + antecedents)`. Column 0 means no
-            antecedent and is always 0. Column k is the kept span k places before this one; -inf if
-            no such span exists.
+            antecedent and is always 0. Column k is the kept span that is k places earlier; its
+            score is -inf if there is no such span.
     """
 
     loss: Tensor | None = None
@@ -120,10 +120,10 @@ class ElmoForCoref(ElmoTaskModel):
         mentions: Tensor | None = None,
         **kwargs: Any,
     ) -> ElmoCorefOutput:
-        """Score the antecedents of the spans of a document.
+        """Choose the spans of a document that may be mentions; score their antecedents.
 
-        In training, only `max_training_sentences` consecutive sentences of a long document are
-        read, from a random one on.
+        In training, only `max_training_sentences` consecutive sentences of a longer document are
+        read. The first of these sentences is random.
 
         Args:
             inputs: The words of the sentences of one document.
@@ -136,7 +136,7 @@ class ElmoForCoref(ElmoTaskModel):
             The kept spans and the scores of their antecedents.
 
         Raises:
-            ValueError: If there are several documents.
+            ValueError: If the batch is not one document.
         """
         mask = inputs.attention_mask
         if len(mask) != 1:
@@ -199,11 +199,11 @@ class ElmoForCoref(ElmoTaskModel):
         return F.pad(torch.cat(rows), (1, 0)) if rows else spans.new_zeros(0, 1)
 
     def predict(self, **inputs: Tensor) -> list[list[list[tuple[int, int]]]]:
-        """Find the clusters of a document; inputs as of `forward`, without mentions.
+        """Find the clusters of a document; inputs as for `forward`, without mentions.
 
         Returns:
-            A list with one document's clusters. A mention is its first and last word, counted from
-            the start of the document.
+            A list with one element, the document's clusters. A mention is its first and last word,
+            counted from the start of the document.
         """
         out = self(**inputs)
         best = out.logits.argmax(dim=1).tolist()
@@ -220,13 +220,13 @@ def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> 
         starts: First word of each span, shape `(spans,)`.
         ends: Last word of each span, shape `(spans,)`.
         scores: Mention score of each span, shape `(spans,)`.
-        num_kept: Largest number of spans to keep.
+        num_kept: Maximum number of spans to keep.
 
     Returns:
-        Numbers of the kept spans, shape `(kept,)`.
+        Indices of the kept spans, shape `(kept,)`.
     """
-    longest: dict[int, int] = {}  # for a first word of kept spans, the furthest last one
-    earliest: dict[int, int] = {}  # for a last word of kept spans, the furthest first one
+    longest: dict[int, int] = {}  # last word of the longest kept span with this first word
+    earliest: dict[int, int] = {}  # first word of the longest kept span with this last word
     kept: list[int] = []
     bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
     for span in scores.argsort(descending=True, stable=True).tolist():
@@ -250,20 +250,20 @@ def bucket_distances(steps: Tensor) -> Tensor:
 
 
 def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
-    """Find the cluster of each span, -1 = no mention; `mentions` has shape `(mentions, 3)`."""
+    """Find the cluster of each span; -1 = not a mention; `mentions` has shape `(mentions, 3)`."""
     clusters = {(start, end): cluster for start, end, cluster in mentions.tolist()}
     pairs = zip(starts.tolist(), ends.tolist(), strict=True)
     return torch.tensor([clusters.get(pair, -1) for pair in pairs], device=starts.device).long()
 
 
 def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
-    """Compute `-sum_i log sum_j p_i(j)` over the right antecedents j of each span i.
+    """Compute `-sum_i log sum_j p_i(j)` over the correct antecedents j of each span i.
 
-    `p_i` is the softmax of row i. Column 0 is right for a non-mention or without an antecedent.
+    `p_i` is the softmax of row i. Column 0 is correct if i is not a mention or has no antecedent.
 
     Args:
         logits: Scores of the antecedents, as in `ElmoCorefOutput`.
-        clusters: Cluster of each span, -1 = no mention, shape `(spans,)`.
+        clusters: Cluster of each span; -1 = not a mention; shape `(spans,)`.
     """
     before = torch.arange(len(clusters), device=clusters.device)[:, None] - torch.arange(
         1, logits.shape[1], device=clusters.device
@@ -278,8 +278,8 @@ def compute_loss(logits: Tensor, clusters: Tensor) -> Tensor:
 def link_mentions(
     mentions: Sequence[tuple[int, int]], best: Sequence[int]
 ) -> list[list[tuple[int, int]]]:
-    """Group linked mentions; `best` has each one's steps back to its antecedent, 0 = none."""
-    clusters: dict[int, list[tuple[int, int]]] = {}  # by the row of each mention
+    """Group linked mentions; `best` is each mention's distance to its antecedent, 0 = none."""
+    clusters: dict[int, list[tuple[int, int]]] = {}  # the cluster of each mention, by index
     for row, back in enumerate(best):
         if back:
             clusters[row] = clusters.setdefault(row - back, [mentions[row - back]])
@@ -288,7 +288,7 @@ def link_mentions(
 
 
 class CorefTask(Task[Document, list[list[tuple[int, int]]]]):
-    """Coreference."""
+    """Coreference resolution."""
 
     name = "coref"
     model = ElmoForCoref

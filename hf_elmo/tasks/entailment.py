@@ -27,7 +27,7 @@ class ElmoEntailmentConfig(ElmoTaskConfig):
 
     Args:
         hidden_size: Width of each direction of both biLSTMs, and of the linear layers.
-        dropout: Dropout probability in the classifier and, one mask a sentence, for biLSTM inputs.
+        dropout: Dropout probability in the classifier and at biLSTM inputs (one mask per sentence).
     """
 
     model_type = "elmo-entailment"
@@ -37,7 +37,7 @@ class ElmoEntailmentConfig(ElmoTaskConfig):
 
 
 class ElmoForEntailment(ElmoTextClassifier):
-    """Label pairs of sentences by attention between the words of both."""
+    """Label pairs of sentences by attention between their words."""
 
     config: ElmoEntailmentConfig
     config_class = ElmoEntailmentConfig
@@ -55,7 +55,7 @@ class ElmoForEntailment(ElmoTextClassifier):
         self.post_init()
 
     def set_initial_values(self) -> None:
-        """Draw Xavier weights, but orthogonal recurrent ones; set the forget gates' bias to 1."""
+        """Draw orthogonal recurrent weights, the others by Xavier; set the forget bias to 1."""
         for linear in (self.comparison, self.pooled, self.classifier):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -65,7 +65,7 @@ class ElmoForEntailment(ElmoTextClassifier):
                     nn.init.xavier_uniform_(weight)
                 elif name.startswith("weight_hh"):
                     nn.init.orthogonal_(weight)
-                else:  # gates: input, forget, cell, output; of two biases, one opens
+                else:  # gates i, f, g, o; one of the two biases opens f
                     is_open = float(name.startswith("bias_hh"))
                     gates = torch.tensor([0.0, is_open, 0.0, 0.0])
                     initialization.copy_(weight, gates.repeat_interleave(len(weight) // 4))
@@ -73,7 +73,7 @@ class ElmoForEntailment(ElmoTextClassifier):
     def compute(
         self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any
     ) -> SequenceClassifierOutput:
-        """Score the labels of every pair.
+        """Score every label for each pair.
 
         Args:
             inputs: The words: two sentences per example, the premise and the hypothesis.

@@ -1,4 +1,4 @@
-"""The base of all task models: it makes words' vectors by ELMo, static vectors and characters."""
+"""Base of all task models: makes word vectors from ELMo, static vectors and characters."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -29,18 +29,18 @@ class Inputs(NamedTuple):
     static_ids: Tensor | None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
-        """Change each tensor, such as by selecting rows."""
+        """Apply a function to each tensor, such as a selection of rows."""
         return Inputs(
             change(self.attention_mask), *(None if x is None else change(x) for x in self[1:])
         )
 
 
 class Words(NamedTuple):
-    """Words as a task's layers read them.
+    """Word vectors of a batch, as the layers of a task read them.
 
     Attributes:
         input: Input of the task's encoder, shape `(batch, tokens, input_size)`.
-        output: Vectors to concatenate with that encoder's output, shape
+        output: Vectors to concatenate with the encoder's output, shape
             `(batch, tokens, elmo_output_size)`.
         mask: True at words, shape `(batch, tokens)`.
     """
@@ -51,7 +51,7 @@ class Words(NamedTuple):
 
 
 class CharacterEncoder(nn.Module):
-    """A word's vector: maximum over positions of `relu(convolution(characters))` (Kim et al. 2015).
+    """Word vectors: maxima over positions of `relu(convolution(characters))` (Kim et al. 2015).
 
     Args:
         config: Configuration of the task model.
@@ -85,14 +85,14 @@ class CharacterEncoder(nn.Module):
 
 
 class ElmoTaskModel(ElmoPreTrainedModel):
-    """A task model that holds a biLM, static vectors and a character encoder, each if configured.
+    """Base of task models: a biLM, static vectors and a character encoder, each if configured.
 
-    A frozen biLM, fixed mixes and untrained vectors are saved and loaded with the rest.
+    Weights that are not trained, such as those of a frozen biLM, are saved too.
     """
 
-    config: ElmoTaskConfig  # type: ignore[assignment]  # that of a task holds that of the biLM
+    config: ElmoTaskConfig  # type: ignore[assignment]  # it contains the biLM's
     config_class = ElmoTaskConfig
-    accepts_loss_kwargs = False  # a loss belongs to its batch: a sum or a mean, as published
+    accepts_loss_kwargs = False  # the loss is a sum or mean over a batch, as published
 
     def __init__(self, config: ElmoTaskConfig) -> None:
         super().__init__(config)
@@ -110,7 +110,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw initial values by the biLM's rules, or else by a module's `reset_parameters`."""
+        """Draw initial values by a module's `set_initial_values` or `reset_parameters`."""
         if isinstance(module, ElmoLstm) or hasattr(module, "set_initial_values"):
             super()._init_weights(module)
         elif callable(reset := getattr(module, "reset_parameters", None)):
@@ -142,14 +142,13 @@ class ElmoTaskModel(ElmoPreTrainedModel):
     ) -> ModelOutput:
         """Run the model on a batch.
 
-        Where an example has several sentences, each tensor has an axis for them after `batch`.
+        If an example has several sentences, its words' tensors have a sentence axis after `batch`.
 
         Args:
             input_ids: Character ids, shape `(batch, tokens, characters)`.
-            attention_mask: 1 where there is a word, shape `(batch, tokens)`; padding is on the
-                right.
+            attention_mask: 1 at words, shape `(batch, tokens)`; padding is on the right.
             word_input_ids: Rows of the biLM's lexicon, shape `(batch, tokens)`.
-            elmo_layers: The biLM's layers, if they were computed before, shape
+            elmo_layers: The biLM's layers, if they are already computed, shape
                 `(batch, layers, tokens, hidden_size)`.
             static_ids: Rows of the static vectors, shape `(batch, tokens)`.
             labels: Gold labels, as for `compute`.
@@ -172,7 +171,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         raise NotImplementedError
 
     def make_card(self, **options: Any) -> str:
-        """Write the model's card; options as of `make_task_card`."""
+        """Write the model's card; options as for `make_task_card`."""
         self.config.architectures = [type(self).__name__]
         return make_task_card(self.config, **options)
 
@@ -183,7 +182,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Save as `PreTrainedModel.save_pretrained` does, with a model card that lists scores."""
+        """Save the model; also write a model card with its scores if the folder has no card."""
         card = Path(save_directory) / CARD_FILE
         if is_main_process and not card.exists():
             card.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +190,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     def penalty(self) -> Tensor | float:
-        """Compute lambda times the squares of the learned mixes' weights, for a task's loss."""
+        """Compute `mix_l2` times the sum of squares of all mix weights, for a task's loss."""
         return self.features.penalty() if self.config.num_mixes else 0.0
 
     def read_words(self, inputs: Inputs) -> Words:

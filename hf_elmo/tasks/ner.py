@@ -66,7 +66,7 @@ class ElmoForNer(ElmoTaskModel):
     def compute(
         self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any
     ) -> TokenClassifierOutput:
-        """Score the labels of every word.
+        """Score every label for each word.
 
         Args:
             inputs: The words.
@@ -93,7 +93,7 @@ class ElmoForNer(ElmoTaskModel):
 
 
 class NerTask(Task[TaggedSentence, list[Span]]):
-    """Named entities."""
+    """Named entity recognition."""
 
     name = "ner"
     model = ElmoForNer

@@ -1,4 +1,4 @@
-"""transformers' pipelines for the task models, from texts to labels or to places in the texts."""
+"""Pipelines of transformers for the task models: find labels or spans in texts."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,14 +16,14 @@ from .task import predict
 
 
 class Text(NamedTuple):
-    """A text, its words, and for each word its first character and the one after its last."""
+    """A text, its words, and each word's character offsets (start, exclusive end)."""
 
     text: str
     words: list[str]
     offsets: list[tuple[int, int]]
 
     def cut(self, start: int, end: int) -> dict[str, Any]:
-        """Return the text from word `start` to word `end`, included, and its character offsets."""
+        """Return the text of words `start` to `end` (inclusive), and its character offsets."""
         first, last = self.offsets[start][0], self.offsets[end][1]
         return {"word": self.text[first:last], "start": first, "end": last}
 
@@ -50,15 +50,15 @@ def read_text(value: Any) -> Text:
 
 
 class ElmoTaskPipeline(Pipeline):
-    """Base of the pipelines of all tasks. An input is a string or a dictionary.
+    """Base class of all task pipelines; an input is a string or a dictionary.
 
     A list of words can replace a text: `{"text": ["A", "cat"]}`.
     """
 
     _load_tokenizer: Any = True
-    finds: str = "predict"  # the model's method
+    finds: str = "predict"  # method of the model to call
     keys: tuple[str, ...] = ("text",)
-    options: tuple[str, ...] = ()  # of a call
+    options: tuple[str, ...] = ()  # that a call accepts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,7 +83,7 @@ class ElmoTaskPipeline(Pipeline):
         return inputs  # no tensors yet: `predict` makes them
 
     def preprocess(self, input_: Any, **_: Any) -> dict[str, Any]:
-        """Read an input; the result's "examples" are for the model: one, several or none."""
+        """Read an input; the result has the model's "examples": one, several or none."""
         given = {"text": input_} if isinstance(input_, str) else input_
         if not isinstance(given, dict) or not set(self.keys) <= given.keys():
             raise TypeError(f"Expected a dictionary with {', '.join(self.keys)}, got {input_!r}.")
@@ -169,7 +169,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
         return {"examples": (Pair(words, read_text(given["text_pair"]).words, ""),)}
 
     def postprocess(self, model_outputs: Any, **options: Any) -> Any:
-        """Return the best `label` and its `score`, or a list of the best `top_k`; None = all."""
+        """Return the best `label` and its `score`, or a list of the best `top_k` (None = all)."""
         (labels,) = model_outputs["found"]
         top_k = options.get("top_k", 1)
         ranked = sorted(labels.items(), key=lambda item: -item[1])
@@ -211,7 +211,7 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
         return {"examples": documents, "texts": texts}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:
-        """List the clusters; a mention has `word`, `sentence`, and its `start` and `end` there."""
+        """List the clusters of mentions: `word`, `sentence`, `start` and `end` in the sentence."""
         texts = model_outputs["texts"]
         places = [(row, word) for row, text in enumerate(texts) for word in range(len(text.words))]
 
@@ -226,7 +226,7 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
         ]
 
 
-# By the model type of a configuration, which is also what `pipeline` calls the task.
+# The keys are model types of configurations, and names of tasks for `pipeline`.
 PIPELINES: dict[str, type[ElmoTaskPipeline]] = {
     "elmo-ner": ElmoNerPipeline,
     "elmo-srl": ElmoSrlPipeline,

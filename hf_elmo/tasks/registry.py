@@ -62,7 +62,7 @@ def find_task(config: PreTrainedConfig) -> Task[Any, Any]:
     """Find the task of a configuration.
 
     Raises:
-        ValueError: If the configuration is not of a task model.
+        ValueError: If the configuration is not that of a task model.
     """
     for task in TASKS.values():
         if task.model.config_class.model_type == config.model_type:
@@ -82,7 +82,7 @@ def make_inputs(model: ElmoTaskModel, tokenizer: ElmoTokenizer, **options: Any) 
         **options: `HUB_OPTIONS` with which the model was loaded.
 
     Raises:
-        ValueError: If the model has static vectors but no name, needed to find their words' file.
+        ValueError: If the model has static vectors but no name. The words are found by the name.
     """
     words: list[str] = []
     if model.config.static_size:
@@ -93,6 +93,6 @@ def make_inputs(model: ElmoTaskModel, tokenizer: ElmoTokenizer, **options: Any) 
                 "beside it. Save it, and `inputs.save(folder)`, and load it from there."
             )
         if (commit := getattr(model.config, "_commit_hash", None)) is not None:
-            options["revision"] = commit  # a pipeline passes no other
+            options["revision"] = commit  # a pipeline passes no revision
         words = read_static_words(Path(str(cached_file(name, STATIC_WORDS_NAME, **options))))
     return WordInputs(model, tokenizer, static_words=words)

@@ -29,9 +29,9 @@ class ElmoSentimentConfig(ElmoTaskConfig):
 
     Args:
         hidden_size: Width of the linear layer on the words, and of each direction of both biLSTMs.
-        input_dropout: Dropout probability for words; None = .5 with ELMo, else .25, as published.
+        input_dropout: Dropout of word vectors; None = .5 with ELMo, else .25, as published.
         dropout: Dropout probability after the linear layer on the words.
-        num_pieces: Number of linear layers of a maxout.
+        num_pieces: Number of linear layers in each maxout layer.
     """
 
     model_type = "elmo-sentiment"
@@ -94,7 +94,7 @@ class ElmoForSentiment(ElmoTextClassifier):
     def compute(
         self, inputs: Inputs, labels: Tensor | None = None, **kwargs: Any
     ) -> SequenceClassifierOutput:
-        """Score the labels of every sentence.
+        """Score every label for each sentence.
 
         Args:
             inputs: The words.
@@ -142,7 +142,7 @@ class SentimentTask(ClassificationTask[LabelledSentence]):
     model = ElmoForSentiment
 
     def read(self, path: Path, use: Use = "score", preset: str = "paper") -> list[LabelledSentence]:
-        """Read trees or labelled texts; in training, add phrases of the trees."""
+        """Read trees or labelled texts; for training, add phrases of the trees."""
         min_phrase = MIN_PHRASES[preset] if use == "train" else None
         return read_trees(path, min_phrase=min_phrase, reads_words=use == "predict")
 

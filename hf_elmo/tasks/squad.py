@@ -30,7 +30,7 @@ class ElmoSquadConfig(ElmoTaskConfig):
     Args:
         hidden_size: Width of each direction of a biGRU; linear layers are twice as wide.
         dropout: Dropout probability between layers, with one mask per text.
-        max_answer_words: Largest number of words of an answer.
+        max_answer_words: Maximum number of words in an answer.
     """
 
     model_type = "elmo-squad"
@@ -64,7 +64,7 @@ class ElmoForSquad(ElmoTaskModel):
         self.post_init()
 
     def set_initial_values(self) -> None:
-        """Draw recurrent weights from a truncated normal distribution, as in the paper's code."""
+        """Draw GRU weights from a truncated normal distribution, as in the original code."""
         for layers in (
             self.encoder,
             self.residual_encoder,
@@ -98,7 +98,7 @@ class ElmoForSquad(ElmoTaskModel):
             `start_logits` and `end_logits (batch, tokens)`; `loss`, the mean cross
             entropy of the first words plus that of the last words plus `penalty()`.
         """
-        width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # questions are short
+        width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # longest question
         passage = self.read_words(inputs.map(lambda x: x[:, 0]))
         question = self.read_words(inputs.map(lambda x: _cut_words(x[:, 1], width)))
         mask = passage.mask
@@ -125,7 +125,7 @@ class ElmoForSquad(ElmoTaskModel):
         return torch.cat([h, words.output], dim=-1)
 
     def rank(self, **inputs: Tensor) -> list[tuple[int, int, float]]:
-        """Find the first and the last word of each answer, and how likely both are.
+        """Find the first and the last word of each answer, and their probability.
 
         Args:
             **inputs: As for `forward`, without positions.
@@ -146,7 +146,7 @@ class ElmoForSquad(ElmoTaskModel):
         return list(zip(starts.tolist(), ends.tolist(), likely[:, 0].tolist(), strict=True))
 
     def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
-        """Find the first and the last word of each answer; arguments as of `rank`."""
+        """Find the first and the last word of each answer; arguments as for `rank`."""
         return [(start, end) for start, end, _ in self.rank(**inputs)]
 
 
@@ -173,7 +173,7 @@ def find_best_spans(
 
 
 def _cut_words(x: Tensor, width: int) -> Tensor:
-    """Keep the first words, on axis 1, or on axis 2 of the biLM's layers (four axes)."""
+    """Keep the first `width` words: on axis 1, or on axis 2 of the biLM's layers (4 axes)."""
     return x[:, :, :width] if x.dim() == 4 else x[:, :width]
 
 
@@ -182,15 +182,15 @@ def _make_gru(input_size: int, hidden_size: int) -> nn.GRU:
 
 
 class Question(NamedTuple):
-    """A question on a passage.
+    """A question about a passage.
 
     Attributes:
         name: Id of the question.
         words: Words of the passage.
-        offsets: For each of these words, its first character and the one after its last.
+        offsets: Start and end of each of these words in characters; the end is exclusive.
         question: Words of the question.
-        answers: Texts of the right answers.
-        span: First and last word of an answer with a known place, or None.
+        answers: Texts of the correct answers.
+        span: First and last word of the first answer that is not ambiguous, or None.
     """
 
     name: str
@@ -215,8 +215,8 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
             question is skipped if all its answers are marked `"ambiguous": true`.
 
     Raises:
-        ValueError: If the format is wrong, an answer is not at its position, or a question lacks
-            a required answer.
+        ValueError: If the format is wrong, an id occurs twice, an answer is not at its position,
+            or a question lacks a required answer.
     """
     text = "".join(line for _, line in read_lines(path))
     try:

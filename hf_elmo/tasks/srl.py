@@ -29,7 +29,7 @@ class ElmoSrlConfig(ElmoTaskConfig):
 
     Args:
         hidden_size: Width of each layer.
-        num_layers: Number of layers; every second one runs from the sentence's end.
+        num_layers: Number of layers; every second layer runs backward.
         predicate_size: Width of the vector that marks the predicate.
         dropout: Dropout probability for the recurrent states, with one mask per sentence.
     """
@@ -72,7 +72,7 @@ class ElmoForSrl(ElmoTaskModel):
         predicates: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
-        """Score the labels of every word.
+        """Score every label for each word.
 
         Args:
             inputs: The words.
@@ -114,7 +114,7 @@ class ElmoForSrl(ElmoTaskModel):
 
 
 class SrlTask(Task[Frame, list[Span]]):
-    """Semantic roles."""
+    """Semantic role labelling."""
 
     name = "srl"
     model = ElmoForSrl

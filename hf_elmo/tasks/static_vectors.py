@@ -1,4 +1,4 @@
-"""Static word vectors, in addition to ELMo: reading, scaling, and the list of their words."""
+"""Static word vectors, in addition to ELMo: reading, scaling, and the file of their words."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ from hf_elmo.text.text_reader import decode_lines, decompress
 
 STATIC_WORDS_NAME = "static_words.txt"
 FLOAT_BYTES = 4
-MAX_WIDTH = 2**16  # of static vectors: a damaged file may claim any
+MAX_WIDTH = 2**16  # a damaged file may claim any width
 
 
 class StaticVectors(NamedTuple):
-    """Words and their vectors without context; the table has the shape `(words, width)`."""
+    """Words and their static vectors; the table has the shape `(words, width)`."""
 
     words: list[str]
     table: Tensor
@@ -32,13 +32,13 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     """Read vectors in word2vec's formats, as gensim, GloVe, fastText and floret write them.
 
     Args:
-        path: Text file with a word and its numbers per line, or binary file, named `.bin`. A binary
-            file begins with a line of two numbers, how many words and how wide; a text file may.
-            Both may be compressed, as the suffix says: `.gz .bz2 .xz .zst`.
-        max_words: Largest number of words to read, from the top; None = all.
+        path: Text file with a word and its vector per line, or binary file (`.bin`). A binary file
+            starts with a line that holds the number of words and the width; a text file may, too.
+            Both may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`).
+        max_words: Maximum number of words to read, from the start of the file; None = all.
 
     Raises:
-        ValueError: If a line or a record is invalid.
+        ValueError: If a line or a binary vector is invalid, or if there are no vectors.
     """
     with path.open("rb") as packed:
         file = decompress(packed, path.name)
@@ -56,9 +56,9 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
 
 
 def scale_vectors(table: Tensor) -> Tensor:
-    """Scale static vectors `(words, width)` to a mean square of 1, about that of ELMo's values.
+    """Scale static vectors `(words, width)` to a mean square of 1, similar to ELMo's values.
 
-    Vectors of different programs differ much in length; a short training run does not correct it.
+    Programs write vectors of very different norms. A short training run does not adjust to them.
     """
     return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
 
@@ -68,7 +68,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np
     for number, line in enumerate(decode_lines(file, str(path)), start=1):
         word, *numbers = line.rstrip().split(" ")
         if number == 1 and len(numbers) == 1:
-            continue  # how many, how wide
+            continue  # header: number of words, width
         width = width or len(numbers)
         word, *numbers = line.rstrip().rsplit(" ", width)  # a word may have spaces, as in GloVe
         try:

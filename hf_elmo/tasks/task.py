@@ -20,7 +20,7 @@ from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
 from .task_inputs import WordInputs
 
-Use: TypeAlias = Literal["train", "score", "predict"]  # of examples
+Use: TypeAlias = Literal["train", "score", "predict"]  # purpose of examples
 
 PRESETS_FILE = "presets.toml"
 Example = TypeVar("Example")
@@ -37,13 +37,14 @@ class Recipe:
         patience: Stop after this number of epochs without a better score.
         optimizer: Adam, or Adadelta with rho .95.
         learning_rate: Initial learning rate.
-        max_gradient_norm: Upper bound of the norm of all gradients together; 0 = none.
-        max_gradient: Upper bound of the size of each gradient value; None = none.
+        max_gradient_norm: Maximum norm of all gradients together; 0 = no maximum.
+        max_gradient: Maximum absolute value of each gradient element; None = no maximum.
         average: Decay of a moving average of the weights; the averaged model is scored and kept;
             None = no average.
         schedule: The learning rate stays constant, falls linearly to 0 over all epochs, or is
             halved when the score does not improve.
-        halving_patience: Epochs without a better score before a further one halves the rate.
+        halving_patience: The rate is halved after `halving_patience + 1` epochs without a better
+            score.
     """
 
     batch_size: int
@@ -66,13 +67,13 @@ class Preset(NamedTuple):
 
 
 class Task(ABC, Generic[Example, Found]):
-    """Base of all tasks: everything that training, prediction and tests call.
+    """Base class of all tasks: reads data, makes tensors, and scores predictions.
 
     Attributes:
         name: Name on the command line.
         model: Class of the model. Its `predict` returns a `Found` for each example.
         metric: Name of the score that chooses the best model; larger = better.
-        scores: Compares predictions with gold results.
+        scores: Metric that compares predictions with gold results.
         has_several_sentences: Whether an example has several sentences; if so, tensors have a
             sentence axis after the batch axis.
         needs_batch_size_one: Whether a batch must be one example.
@@ -94,7 +95,7 @@ class Task(ABC, Generic[Example, Found]):
         Args:
             path: File in a format of the task.
             use: Purpose of the examples; with `predict`, gold results may be missing.
-            preset: Preset that determines which examples a task adds if the use is `train`.
+            preset: Determines the additional examples for the use `train`, if any.
         """
 
     @abstractmethod
@@ -102,7 +103,7 @@ class Task(ABC, Generic[Example, Found]):
         """List the sentences of an example."""
 
     def mark(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Make the inputs of a batch that are not its words, such as positions of predicates."""
+        """Make the additional inputs of a batch, such as the positions of predicates."""
         return {}
 
     def describe(self, examples: Sequence[Example]) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class Task(ABC, Generic[Example, Found]):
 
     @abstractmethod
     def to_json(self, example: Example, found: Found) -> dict[str, Any]:
-        """Describe an example and its prediction."""
+        """Convert an example and its prediction to a dictionary for JSON."""
 
     # The same for all tasks
 
@@ -144,8 +145,8 @@ class Task(ABC, Generic[Example, Found]):
         Args:
             preset: `paper` or `cpu`.
             examples: Training data; determines the labels.
-            bilm: Configuration of the biLM; the preset sets how its layers are mixed.
-            **fields: Fields that override the preset; `elmo` holds those of the biLM.
+            bilm: Configuration of the biLM; the preset can override its mix.
+            **fields: Fields that override the preset; `elmo` holds fields of the biLM.
         """
         chosen = self.presets[preset].fields
         elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
@@ -158,7 +159,7 @@ class Task(ABC, Generic[Example, Found]):
         """Refuse labelled examples that cannot train or score a model.
 
         Raises:
-            ValueError: If all gold results are empty, or a text's label is not one of the model's.
+            ValueError: If all gold results are empty, or a text has a label that the model lacks.
         """
         golds = [self.gold(example) for example in examples]
         if not any(golds):
@@ -174,7 +175,7 @@ class Task(ABC, Generic[Example, Found]):
             )
 
     def count(self, example: Example, found: Found) -> Sequence[float]:
-        """Compare a prediction with its example; return counts that are summed over examples."""
+        """Compare a prediction with its example; return counts, which add up over examples."""
         return self.scores.count(self.gold(example), self.to_gold_form(example, found))
 
     def score(self, examples: Sequence[Example], found: Sequence[Found]) -> dict[str, float]:
@@ -204,7 +205,7 @@ def describe_labels(labels: Iterable[str]) -> dict[str, Any]:
 def batch_examples(
     examples: Sequence[Any], lengths: Sequence[int], batch_size: int
 ) -> Iterator[list[int]]:
-    """Group examples of similar length; yield the positions of each batch."""
+    """Group examples of similar length; yield the indices of each batch."""
     order = sorted(range(len(examples)), key=lambda row: lengths[row])
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
@@ -221,7 +222,7 @@ def predict(
     find: Callable[..., list[Any]] | None = None,
     bar: "tqdm[Any] | None" = None,
 ) -> list[Any]:
-    """Predict all examples, in their order, on the model's device and in evaluation mode.
+    """Predict examples on the model's device, in evaluation mode; keep their order.
 
     Args:
         task: The task.
@@ -229,11 +230,11 @@ def predict(
         inputs: Makes the model's inputs.
         examples: Examples to predict; their gold labels are not read.
         batch_size: Examples that run at once.
-        find: Method of the model that predicts, such as a classifier's `rank`; None = `predict`.
-        bar: Progress bar that counts the examples; None = none.
+        find: Method of the model to call, such as a classifier's `rank`; None = `predict`.
+        bar: Progress bar that counts the examples; None = no bar.
     """
     was_training, inputs = model.training, inputs.for_model(model)
-    if was_training:  # it forgets what was computed from the weights
+    if was_training:  # only then: `train` clears the biLM's caches
         model.train(False)
     find = find or model.predict
     predictions: list[Any] = [None] * len(examples)

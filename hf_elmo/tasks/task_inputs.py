@@ -18,10 +18,10 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 from .modeling import ElmoTaskModel
 from .static_vectors import find_row, write_static_words
 
-SENTENCES_PER_FILL = 1000  # their layers are in memory in addition to the cache
+SENTENCES_PER_FILL = 1000  # whose layers are in memory, in addition to the cache
 
 Compute: TypeAlias = Callable[[list[Sequence[str]]], Iterator[Tensor]]
-# Returns the layers of sentences, and calls the function for the missing ones.
+# Returns the layers of sentences; calls the given function for layers that are missing.
 FetchLayers: TypeAlias = Callable[[Sequence[Sequence[str]], Compute], Iterator[Tensor]]
 
 
@@ -29,11 +29,11 @@ class WordInputs:
     """Make the inputs of a task model from words.
 
     Args:
-        model: The model; its biLM computes the layers here, unless the biLM is trained.
+        model: The model. If its biLM is frozen, the biLM runs here if there is a cache or if ONNX
+            Runtime can run it. Otherwise, the model runs the biLM.
         tokenizer: Tokenizer of the biLM.
         static_words: The words of the model's static vectors; the first has row 1.
-        cache: Keeps layers of a frozen biLM, so that an epoch costs only the task model's time;
-            None = layers are computed at each call.
+        cache: Cache for the layers of a frozen biLM; None = no cache.
 
     Attributes:
         tokenizer: Tokenizer of the biLM.
@@ -83,7 +83,7 @@ class WordInputs:
             inputs |= self._tokenize(sentences)
         if found:
             count, _, width = found[0].shape
-            # Layer by layer in memory, as they are mixed.
+            # Each layer is contiguous, because the mix reads layer by layer.
             layers = found[0].new_zeros(count, *mask.shape, width)
             for row, x in enumerate(found):
                 layers[:, row, : x.shape[1]] = x
@@ -91,13 +91,13 @@ class WordInputs:
         return inputs
 
     def _can_compute_ahead(self) -> bool:
-        """Return whether an inference engine computes the biLM's layers as the model would."""
+        """Return whether the biLM is frozen and ONNX Runtime can compute its layers."""
         model = self.model
         has_bilm = model.config.num_mixes > 0
         return has_bilm and model.is_bilm_frozen and find_problem(model.elmo) is None
 
     def for_model(self, model: ElmoTaskModel) -> "WordInputs":
-        """Return a `WordInputs` for another model of the same configuration; the cache is kept."""
+        """Return a `WordInputs` for a copy of the model (this object, if it has a cache)."""
         if model is self.model or self._fetch is not None:
             return self
         other = copy(self)
@@ -111,7 +111,7 @@ class WordInputs:
         return other
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
-        """Compute layers ahead until the cache is full: batches do not change their rounding."""
+        """Fill the cache before training, so that rounding does not depend on the batches."""
         if self._fetch is None:
             return
         with tqdm(total=len(sentences), desc="biLM", unit="sentence", disable=None) as bar:

@@ -1,4 +1,4 @@
-"""Training of task models on Hugging Face's Trainer."""
+"""Training of task models with Hugging Face's Trainer."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ def make_arguments(
         "eval_strategy": "epoch",
         "save_strategy": "epoch",
         "logging_strategy": "epoch",
-        "save_total_limit": 2,  # the best one and the last
+        "save_total_limit": 2,  # the best checkpoint and the last
         "load_best_model_at_end": True,
         "metric_for_best_model": f"eval_{task.metric}",
         "greater_is_better": True,
@@ -65,13 +65,13 @@ def make_arguments(
 
 
 class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
-    """Train a task model; keep the version that is best by the task's metric.
+    """Train a task model; keep the model with the best score by the task's metric.
 
     Args:
         task: The task.
         model: The task's model.
         args: Trainer's arguments, as `make_arguments` makes them.
-        recipe: How the model is trained.
+        recipe: Settings of the training run.
         inputs: Makes the model's inputs.
         train: Training examples.
         dev: Examples to choose the best model by.
@@ -143,7 +143,7 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        (folder / CARD_FILE).unlink(missing_ok=True)  # it lists old scores
+        (folder / CARD_FILE).unlink(missing_ok=True)  # the card lists old scores
         self.kept_model.save_pretrained(folder)
         self._inputs.save(folder)
 

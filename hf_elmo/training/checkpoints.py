@@ -25,7 +25,7 @@ from hf_elmo.training.resume_checks import is_checkpoint, list_checkpoints, read
 
 POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"
-TRAINED_NAME = "trained_weights.safetensors"  # weights, if the model of a checkpoint is an average
+TRAINED_NAME = "trained_weights.safetensors"  # written if the saved model is an average
 FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
 
 Trained = TypeVar("Trained", bound=nn.Module)
@@ -34,9 +34,9 @@ Trained = TypeVar("Trained", bound=nn.Module)
 class CheckpointingTrainer(Trainer, Generic[Trained]):
     """Trainer whose runs resume exactly, with an optional average of the weights.
 
-    A checkpoint is written completely. Only the run's own checkpoints are deleted: Trainer itself
-    would delete every folder named `checkpoint-*`, so it gets no limit. The newest
-    `save_total_limit` checkpoints are kept, and the best checkpoint is always among them.
+    An incomplete checkpoint is never used. Only the run's own checkpoints are deleted: Trainer
+    itself would delete every folder named `checkpoint-*`, so it gets no limit. The best and the
+    newest are always kept. The oldest others are deleted if there are more than `save_total_limit`.
 
     Args:
         model: The model that Trainer runs.
@@ -86,8 +86,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         """Train to the end of the run.
 
         Args:
-            resume_from_checkpoint: Checkpoint to continue from; True = the last complete one, or
-                the start of a new run if there is no checkpoint.
+            resume_from_checkpoint: Checkpoint to continue from; True = the last complete
+                checkpoint, or a new run if no checkpoint exists.
         """
         if resume_from_checkpoint is True:
             with self.args.main_process_first():
@@ -103,7 +103,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         if not self.restore_position(checkpoint) and not ends_early:
             super().train(str(checkpoint))
             return
-        # The run is at its end. Trainer would take one more step.
+        # The run is at its end. Trainer is not called, because it would take one more step.
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None:
             checkpoint = checkpoint.with_name(Path(best).name)
@@ -115,7 +115,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         ends = False
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback):
-                # Trainer looks it up when it saves, even if an earlier part of the run had none.
+                # Trainer needs this entry when it saves; an earlier part of the run may lack it.
                 stored = states.setdefault(type(callback).__name__, callback.state())
                 counter = stored["attributes"]["early_stopping_patience_counter"]
                 callback.early_stopping_patience_counter = counter
@@ -139,7 +139,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
             self._trained.load_state_dict(load_file(folder / TRAINED_NAME), strict=False)
         if self._average is not None:
             self._average.module.load_state_dict(weights)
-            # Only whether it is 0 matters: then the next step starts the average.
+            # Only 0 is special: then the next step starts a new average.
             self._average.n_averaged.fill_(int(is_average))
 
     def _load_best_model(self) -> None:
@@ -162,7 +162,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
                 named = self._trained.named_parameters()
                 weights = {name: x.detach() for name, x in named if x.requires_grad}
                 save_tensors(weights, folder / TRAINED_NAME)
-        except RuntimeError as error:  # torch.save if the disk is full
+        except RuntimeError as error:  # of torch.save, if the disk is full
             reason = str(error).partition("\n")[0]
             raise OSError(
                 f"Expected to write {folder}, got: {reason}. Is the disk full? Make room, then "
@@ -173,7 +173,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
             self._delete_old_checkpoints()
 
     def _delete_old_checkpoints(self) -> None:
-        """Delete complete checkpoints of this run, the oldest first."""
+        """Delete old complete checkpoints beyond the limit; keep the best and the newest."""
         if self._num_kept is None:
             return
         found = list_checkpoints(Path(str(self.args.output_dir)))
@@ -213,7 +213,7 @@ def _find_marker(checkpoint: Path) -> Path:
 
 
 def _check_place(checkpoint: Path) -> bool:
-    """Return whether a folder is a checkpoint, even an unfinished one; refuse the user's files."""
+    """Return whether a folder is a checkpoint, complete or not; refuse the user's files."""
     if _find_marker(checkpoint).exists() or is_checkpoint(checkpoint):
         return True
     if checkpoint.exists() and not (checkpoint.is_dir() and not any(checkpoint.iterdir())):
@@ -225,7 +225,7 @@ def _check_place(checkpoint: Path) -> bool:
 
 
 def _begin_checkpoint(folder: Path) -> None:
-    """Make the folder of a checkpoint; replace one that this run has written."""
+    """Make the folder of a checkpoint; delete a checkpoint that is already there."""
     if _check_place(folder):
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)

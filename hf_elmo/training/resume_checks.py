@@ -51,7 +51,7 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def check_output(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder with files that a run would overwrite; report if a run starts from scratch.
+    """Refuse a folder with files that a run would overwrite; report if there is nothing to resume.
 
     Raises:
         ValueError: If the folder holds checkpoints and `resume` is false, or if it holds a model
@@ -76,7 +76,7 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
 
     Args:
         folder: Folder of the run.
-        settings: Options and their values. A path counts by its last part, because files may move.
+        settings: Options and their values. Only a path's last part counts, because files may move.
 
     Raises:
         ValueError: If a run is resumed with another value of an option.
@@ -88,7 +88,7 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
     if path.exists() and list_checkpoints(folder):
         before = json.loads(path.read_text("utf-8"))
         for name, value in json.loads(text).items():
-            if name in before and before[name] != value:  # else: of a version without this option
+            if name in before and before[name] != value:  # older versions lack some
                 raise ValueError(
                     f"Expected {_show(name, before[name])}, as when the run in {folder} "
                     f"started, got {_show(name, value)}. Give the same options to resume it, or "

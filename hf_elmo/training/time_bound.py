@@ -15,13 +15,13 @@ SECONDS_PER_NOTE = 1.0
 class TimeBound(TrainerCallback):
     """Count the processor time of a training run, all threads together, and end it at the limit.
 
-    The time is written to a file, so that the time of a killed process counts too. After the last
-    step, the model is scored once more, so that the best model is kept.
+    The time is written to a file, so that the time of a killed process counts too. At the limit,
+    the model is scored as at the end of an epoch, so it can become the best model.
 
     Args:
         folder: Folder of the file with the time.
         max_minutes: Limit for the sum of the times of all runs in this folder; None = no limit.
-            If a run has several processes, the one with the most processor time counts.
+            If a run has several processes, the process with the most processor time counts.
     """
 
     def __init__(self, folder: Path, max_minutes: float | None = None) -> None:
@@ -37,9 +37,9 @@ class TimeBound(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Note the time about once a second, and end the run at the limit."""
+        """Write the time about once a second, and end the run at the limit."""
         seconds = time.process_time() - self._start
-        if args.world_size > 1:  # or one process would wait for another that has stopped
+        if args.world_size > 1:  # or a process would wait for a process that has stopped
             from accelerate.utils import gather_object
 
             seconds = max(gather_object([seconds]))

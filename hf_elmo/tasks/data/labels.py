@@ -17,8 +17,8 @@ class Span(NamedTuple):
 
     Attributes:
         label: The label.
-        start: Number of the first word.
-        end: Number of the last word, not of the one after it.
+        start: Index of the first word.
+        end: Index of the last word (inclusive).
     """
 
     label: str
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 def list_labels(names: Iterable[str], scheme: Scheme) -> list[str]:
-    """List the word labels for some span labels: `O`, then those of each name, names sorted."""
+    """List the word labels for span labels: `O`, then the labels of each name, names sorted."""
     prefixes = "BI" if scheme == "BIO" else "BIUL"
     return [OUTSIDE, *(f"{prefix}-{name}" for name in sorted(set(names)) for prefix in prefixes)]
 
@@ -37,7 +37,7 @@ def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[s
 
     Args:
         spans: Spans that do not overlap.
-        num_words: Words of the sentence.
+        num_words: Number of words in the sentence.
         scheme: `BIO` (begin, inside, outside) or `BIOUL` (also unit and last).
 
     Raises:
@@ -61,8 +61,8 @@ def label_words(spans: Iterable[Span], num_words: int, scheme: Scheme) -> list[s
 def find_spans(labels: Sequence[str]) -> list[Span]:
     """Read spans from labels of words, BIO or BIOUL.
 
-    Labels that no scheme allows are read as the usual scorers do: a span ends where its label
-    changes, and an `I` or `L` outside a span starts one.
+    Invalid sequences are read as in the usual scorers: a span ends where its label changes, and an
+    `I` or `L` outside a span starts a span.
 
     Args:
         labels: A label for each word.

@@ -1,4 +1,4 @@
-"""Readers of the tasks' file formats; errors give the line, and text expected and found."""
+"""Readers of the tasks' file formats; errors give the line, and the expected and actual text."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from .labels import OUTSIDE, Span, find_spans
 
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
 TAG_PATTERN = re.compile(r"O|[BIOULES]-.+")
-SAME_TAGS = str.maketrans("SE", "UL")  # BIOES calls units single, and last words ends
+SAME_TAGS = str.maketrans("SE", "UL")  # BIOES: S (single) = U (unit), E (end) = L (last)
 Example = TypeVar("Example")
 
 
@@ -31,10 +31,10 @@ class TaggedSentence(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file with their numbers, from 1, without their ends.
+    """Yield the number (from 1) of each line of a text file, and the line without its end.
 
     Raises:
-        ValueError: If the file is not UTF-8, or is compressed and damaged.
+        ValueError: If the file is not UTF-8, or a compressed file is damaged.
     """
     with path.open("rb") as file:
         lines = decode_lines(decompress(file, path.name), str(path))
@@ -61,14 +61,14 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
     """Read CoNLL columns: a word per line, its tag last; blank lines between sentences.
 
     Args:
-        path: Columns split by tabs or spaces, as many in each line; tags: BIO, IOB, BIOUL, BIOES.
-            `-DOCSTART-` and comments, which begin with `#` and have another number of columns, are
-            skipped.
-        reads_tags: Whether tags are required; else a line may be a word alone, without a span.
+        path: Columns separated by tabs or spaces; tags are BIO, IOB, BIOUL or BIOES. `-DOCSTART-`
+            lines are skipped. So are comments: lines before a sentence that begin with `#` and have
+            another number of columns than the file.
+        reads_tags: Whether tags are required; if not, lines may consist of a word alone.
 
     Raises:
-        ValueError: If a line has another number of columns or no tag, if the first column holds
-            word numbers, or if there is no sentence.
+        ValueError: If lines differ in their number of columns, a tag is missing or invalid, the
+            first column holds word numbers, or there is no sentence.
     """
     sentences = []
     groups = [*_group_rows(path, DOCUMENT_START)]
@@ -138,7 +138,7 @@ class LabelledSentence(NamedTuple):
 
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
-TREE_START = re.compile(r"\s*\(\d+ \(")  # what no sentence begins with
+TREE_START = re.compile(r"\s*\(\d+ \(")  # no plain sentence begins like this
 
 
 def read_trees(
@@ -148,9 +148,9 @@ def read_trees(
 
     Args:
         path: One sentence per line: a tree with a label at every node, such as
-            `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words between spaces.
-        min_phrase: Fewest words of the trees' phrases that are added after their sentence;
-            None = sentences only.
+            `(3 (2 It) (3 (3 works) (2 .)))`; or a label, a tab, and words separated by spaces.
+        min_phrase: Minimum number of words of a phrase; phrases of a tree are added after their
+            sentence. None = sentences only.
         reads_words: Whether a line without a tab is read as a sentence without a label, unless it
             begins like a tree.
 
@@ -182,7 +182,7 @@ HEADINGS = {
 
 
 def _split_columns(path: Path, number: int, line: str, names: Sequence[str]) -> list[str]:
-    """Split a line at tabs into a label, which has no blanks, and texts, which have words."""
+    """Split a line at tabs into a label without blanks and texts that are not empty."""
     columns = [column.strip(" ") for column in line.split("\t")]
     expected = f"{', '.join(names)} between tabs, in this order"
     if len(columns) != len(names) or not all(columns):
@@ -222,11 +222,11 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
-    """Read SNLI's JSON lines, or `label<TAB>premise<TAB>hypothesis` with words between spaces.
+    """Read SNLI's JSON lines, or `label<TAB>premise<TAB>hypothesis` with spaces between words.
 
     Args:
-        path: A line is JSON if the name ends in `.jsonl` or the line begins with `{`. It has
-            `gold_label` and the binary parses, from which the words are read.
+        path: A line is JSON if the file is `.jsonl` or the line begins with `{`. JSON lines need
+            `gold_label` and the binary parses; the words are read from the parses.
         keeps_all: Whether pairs without a gold label (`-`) are kept.
 
     Raises:
@@ -252,7 +252,7 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
 
 
 def _parse_json(path: Path, number: int, line: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Read an object with these keys from a line."""
+    """Read a JSON object from a line; the object must have all keys."""
     try:
         data = json.loads(line)
     except (json.JSONDecodeError, RecursionError):
@@ -284,8 +284,8 @@ def read_frames(path: Path) -> list[Frame]:
     """Read PropBank frames, one example each, including frames without arguments.
 
     Args:
-        path: JSON lines (`.jsonl`) with `tokens` and `frames`; a frame has `v` and `args`
-            of `[label, first, last]`; else the columns of CoNLL-2012.
+        path: JSON lines (`.jsonl`) with `tokens` and `frames`, or columns of CoNLL-2012. A frame in
+            JSON has `v`, the position of the predicate, and `args`, each `[label, first, last]`.
 
     Raises:
         ValueError: If a line is not in the expected format.
@@ -318,8 +318,8 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
             yield Frame(words, place, roles, number)
 
 
-CONLL_WORD = 3  # columns of CoNLL-2012, from 0
-CONLL_ROLES = slice(11, -1)  # one for each predicate of the sentence, before coreference
+CONLL_WORD = 3  # column of CoNLL-2012, from 0
+CONLL_ROLES = slice(11, -1)  # one column per predicate; coreference is the last column
 CONLL_FEWEST = 12
 
 
@@ -365,8 +365,8 @@ class Document(NamedTuple):
     """A document and its coreferent mentions.
 
     Attributes:
-        clusters: First and last word of each mention of an entity, counted over the document;
-            entities with one mention are left out.
+        clusters: For each entity, the first and last word of each mention, counted from the start
+            of the document. Entities with one mention are left out.
     """
 
     name: str
@@ -381,7 +381,7 @@ def read_documents(path: Path) -> list[Document]:
         path: A line `#begin document ...` precedes each document; sentences end at blank lines.
 
     Returns:
-        The documents, without clusters of one mention, which a model of pairs cannot find.
+        The documents. Clusters of one mention are left out, as a model of pairs cannot find them.
 
     Raises:
         ValueError: If a line has too few columns, or a bracket is not opened or not closed.
@@ -425,7 +425,7 @@ def read_documents(path: Path) -> list[Document]:
 def _read_mentions(
     cell: str, place: int, stacks: dict[str, list[int]], mentions: dict[str, list[tuple[int, int]]]
 ) -> bool:
-    """Open and close mentions at a word; return whether that is possible."""
+    """Open and close the mentions in a word's cell; return whether the cell is valid."""
     if cell in ("-", "_"):
         return True
     for part in cell.split("|"):

@@ -19,7 +19,7 @@ class Metric:
     total: Callable[[Sequence[float]], dict[str, float]]
 
     def score(self, gold: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-        """Score predictions; there is one for each gold result, and at least one."""
+        """Score at least one prediction; each has a gold result."""
         counts = [self.count(right, other) for right, other in zip(gold, found, strict=True)]
         return self.total([sum(column) for column in zip(*counts, strict=True)])
 
@@ -39,7 +39,7 @@ def _total_spans(sums: Sequence[float]) -> dict[str, float]:
 
 
 def _count_answer(gold: Sequence[str], found: str) -> Sequence[float]:
-    """Compare an answer with all right ones; the best match counts."""
+    """Compare an answer with all correct answers; the best match counts."""
     squad = _import("torchmetrics.functional.text").squad
     answers = {"text": list(gold), "answer_start": [0] * len(gold)}
     got = squad({"id": "", "prediction_text": found}, {"id": "", "answers": answers})
@@ -54,7 +54,7 @@ def _total_answers(sums: Sequence[float]) -> dict[str, float]:
 def _count_clusters(gold: Iterable[Any], found: Iterable[Any]) -> Sequence[float]:
     """Count the numerators and denominators of recall and precision for three metrics.
 
-    Clusters of two documents share no mention, so that all three add up over documents.
+    Documents share no mentions, so the counts of all three metrics add up over documents.
     """
     scores = _import("scorch.scores")
     sides = [[set(cluster) for cluster in side] for side in (gold, found)]
@@ -94,13 +94,13 @@ def _import(name: str) -> Any:
         ) from error
 
 
-# Share of right labels.
+# Share of correct labels.
 ACCURACY = Metric(
     lambda gold, found: (gold == found, 1), lambda sums: {"accuracy": sums[0] / sums[1]}
 )
-# Right spans, bounds and label, over all sentences: `precision`, `recall` and `f1`.
+# `precision`, `recall` and `f1` of spans over all sentences; bounds and label must be correct.
 SPANS = Metric(_count_spans, _total_spans)
-# SQuAD's `exact_match` and `f1` over words, by torchmetrics' copy of its program.
+# SQuAD's `exact_match` and `f1` over words, by torchmetrics' copy of the official script.
 ANSWERS = Metric(_count_answer, _total_answers)
 # F1 by `muc`, `b_cubed` and `ceaf_e` over all documents, and `conll`, their mean (Pradhan et al.
 # 2014), by scorch.

@@ -25,7 +25,7 @@ class TrilinearSimilarity(nn.Module):
             nn.init.uniform_(weight, -bound, bound)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Compare each word of one text with each of another.
+        """Compare each word of one text with each word of another text.
 
         Args:
             x: Shape `(batch, rows, width)`.
@@ -46,9 +46,9 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
         mask: True where a score counts; its shape broadcasts to the shape of `scores`.
 
     Returns:
-        Shares, of the shape of `scores`.
+        Probabilities, of the same shape as `scores`.
     """
-    # Not -inf: a row of nothing would be NaN, in its gradient as well.
+    # Not -inf: a row without unmasked scores would become NaN, also in its gradient.
     lowest = torch.finfo(scores.dtype).min
     shares = scores.masked_fill(~mask, lowest).softmax(dim=-1)
     return shares.masked_fill(~mask, 0.0)
@@ -62,7 +62,7 @@ class BidirectionalAttention(nn.Module):
     `[x_i; a_i; x_i * a_i; x_i * c]`.
 
     Args:
-        width: Width of a word.
+        width: Width of a word's vector.
     """
 
     def __init__(self, width: int) -> None:
@@ -90,14 +90,14 @@ class BidirectionalAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Attention of each word to the other words of a text (Clark & Gardner 2018, their program).
+    """Attention of each word to the other words of a text (Clark & Gardner 2018, their code).
 
     `a_i = sum_{j != i} exp(s_ij) x_j / (exp(b) + sum_{j != i} exp(s_ij))` with a learned `b` and
     similarities `s_ij` of words `x_i` and `x_j`; the result is `[a_i; x_i; a_i * x_i]`. The term
-    `exp(b)` is attention to no word.
+    `exp(b)` lets a word attend to nothing.
 
     Args:
-        width: Width of a word.
+        width: Width of a word's vector.
     """
 
     def __init__(self, width: int) -> None:
@@ -107,7 +107,7 @@ class SelfAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set `b`, the score of no word, to -1 (docqa/nn/attention.py, `StaticAttentionSelf`)."""
+        """Set `b`, the score of nothing, to -1 (docqa/nn/attention.py, `StaticAttentionSelf`)."""
         nn.init.constant_(self.nothing, -1.0)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

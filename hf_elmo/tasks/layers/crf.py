@@ -10,8 +10,8 @@ class ConditionalRandomField(nn.Module):
     """Score sequences of labels (Lafferty et al. 2001; Lample et al. 2016).
 
     `log p(y | x) = s(x, y) - log sum_y' exp s(x, y')`, where
-    `s(x, y) = sum_t scores[t, y_t] + sum_t transitions[y_t, y_t+1]`. As in the paper's tagger, the
-    start and the end of a sentence have no scores.
+    `s(x, y) = sum_t scores[t, y_t] + sum_t transitions[y_t, y_t+1]`. As in the tagger of Peters
+    et al. (2018), the start and the end of a sentence have no transition scores.
 
     Args:
         num_labels: Number of labels that a token can have.
@@ -42,7 +42,7 @@ class ConditionalRandomField(nn.Module):
 
 
 def score_path(scores: Tensor, labels: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
-    """Add up the scores of each sentence's labels, shape `(batch,)`; arguments as of the CRF."""
+    """Add up the scores of each sentence's labels, shape `(batch,)`; arguments as for the CRF."""
     labels = labels.masked_fill(~mask, 0)
     at_tokens = scores.gather(2, labels[..., None]).squeeze(2)
     between = transitions[labels[:, :-1], labels[:, 1:]]  # (batch, tokens - 1)
@@ -71,7 +71,7 @@ def sum_paths(scores: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
 
 
 def constrain_labels(labels: Sequence[str]) -> Tensor:
-    """Find which word label may follow which other, so that labels always form whole spans.
+    """Find the labels that may follow each label, so that labels form complete spans.
 
     Args:
         labels: All labels, as `list_labels` lists them; BIOUL if one starts with `U` or `L`.
@@ -94,7 +94,7 @@ def constrain_labels(labels: Sequence[str]) -> Tensor:
 def find_best_paths(
     scores: Tensor, mask: Tensor, *, transitions: Tensor, allowed: Tensor | None = None
 ) -> list[list[int]]:
-    """Find the best labels of each sentence (Viterbi 1967); of equal ones, the first.
+    """Find the best labels of each sentence (Viterbi 1967); ties go to the first label.
 
     Args:
         scores: Shape `(batch, tokens, labels)`.
@@ -102,7 +102,7 @@ def find_best_paths(
         transitions: Shape `(labels, labels)`, from the row's label to the column's.
         allowed: True where the column's label may follow the row's, shape `(labels, labels)`. A
             label may start a sentence if it may follow label 0, and end one if label 0 may follow
-            it. None = all.
+            it. None = all pairs.
     """
     lengths = mask.sum(dim=1).tolist()
     if not mask.shape[1]:

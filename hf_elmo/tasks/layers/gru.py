@@ -1,6 +1,7 @@
 """A GRU's loop over time with its own backward pass, for training on a CPU.
 
-torch records some twenty operations per word, which cost more than the arithmetic of small layers.
+Otherwise, torch would record about twenty operations per word. In small layers, recording takes
+longer than the arithmetic.
 """
 
 from typing import Any
@@ -14,12 +15,12 @@ from torch.amp import custom_bwd, custom_fwd
 def run_gru(
     x: Tensor, w_input: Tensor, w_state: Tensor, b_input: Tensor, b_state: Tensor
 ) -> Tensor:
-    """Run one layer of a GRU from a state of zeros, all directions in one loop, like `torch.gru`.
+    """Run one GRU layer like `torch.gru`, from a zero state, with all directions in one loop.
 
     `r_t = sigmoid(W_r x_t + a_r + U_r h_t-1 + b_r)`,
     `z_t = sigmoid(W_z x_t + a_z + U_z h_t-1 + b_z)`,
     `n_t = tanh(W_n x_t + a_n + r_t * (U_n h_t-1 + b_n))`, `h_t = (1 - z_t) * n_t + z_t * h_t-1`
-    (Cho et al. 2014; `r_t` is a factor at the same place as in torch).
+    (Cho et al. 2014; `r_t` is applied after `U_n`, as in torch).
 
     Args:
         x: Words in each direction's reading order, `(directions, batch, tokens, input_size)`.
@@ -43,7 +44,7 @@ def run_gru(
 
 
 class _GruLoop(torch.autograd.Function):
-    """Loop over inputs `(tokens, directions, batch, 3 * hidden_size)`, with `U^T` and `b_n`."""
+    """Loop over `(tokens, directions, batch, 3 * hidden_size)`; weight `U^T`, bias `b_n`."""
 
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)
@@ -67,7 +68,7 @@ class _GruLoop(torch.autograd.Function):
         rz, n, products, states, weight = ctx.saved_tensors
         (r, z), before = rz.chunk(2, dim=3), states[:-1]
         tokens, directions, batch, size = n.shape
-        # Derivatives of h_t by the arguments of the sigmoids and the tanh, and by U_n h_t-1 + b_n.
+        # Derivatives of h_t: by the arguments of both sigmoids and of tanh, and by U_n h_t-1 + b_n.
         by_n = (1 - z) * (1 - n * n)
         by_r = by_n * products * r * (1 - r)
         factors = torch.stack([by_r, (before - n) * z * (1 - z), by_n * r], dim=3)

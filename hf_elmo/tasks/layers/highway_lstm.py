@@ -86,7 +86,7 @@ class AlternatingHighwayLstm(nn.Module):
         input_size: Width of the input.
         hidden_size: Width of each layer.
         num_layers: Number of layers; the first runs forward.
-        dropout: As of `HighwayLstm`.
+        dropout: As for `HighwayLstm`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class AlternatingHighwayLstm(nn.Module):
         )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Run all layers; shapes as of `HighwayLstm`."""
+        """Run all layers; shapes as for `HighwayLstm`."""
         for layer in self.layers:
             x = layer(x, mask)
         return x

@@ -1,4 +1,4 @@
-"""torch's LSTMs and GRUs over sentences of several lengths, and their dropout."""
+"""LSTMs and GRUs of torch over sentences of different lengths, and their dropout."""
 
 import torch
 import torch.nn.functional as F
@@ -8,13 +8,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from .gru import run_gru
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-# With more words than this share of a batch, it is faster to run over the padding too: packed
-# batches have no fused LSTM.
+# If more than this share of a batch is words, it is faster to run over the padding too, because
+# packed batches have no fused LSTM.
 FULL = 0.6
 
 
 class VariationalDropout(nn.Dropout):
-    """Drop the same features of all words of a sentence (Gal & Ghahramani 2016)."""
+    """Drop the same features in all words of a sentence (Gal & Ghahramani 2016)."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
         """Apply a mask of shape `(batch, 1, width)` to `(batch, tokens, width)`."""
@@ -40,7 +40,7 @@ def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
     if lengths.sum() > FULL * mask.numel():
         outputs = _run_padded(layers, x, mask)
     else:
-        lengths = lengths.clamp(min=1).cpu()  # torch packs no empty sentence
+        lengths = lengths.clamp(min=1).cpu()  # torch cannot pack empty sentences
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         outputs, _ = pad_packed_sequence(layers(packed)[0], batch_first=True, total_length=tokens)
     return outputs.masked_fill(~mask[..., None], 0.0)

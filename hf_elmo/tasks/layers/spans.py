@@ -50,9 +50,9 @@ class SpanEncoder(nn.Module):
     def project_all(self, context: Tensor, words: Tensor, linear: nn.Linear) -> Tensor:
         """Compute `linear(g)` of every span of a document, without making any `g`.
 
-        The product is split into its four parts. The attended words of a span, `m'`, follow from
-        `m` of the span without its last word `x`: `m' = m + sigmoid(s - L) (x - m)`. `s` is the
-        score of `x`, and `L = log sum exp` of the scores before it.
+        The product is the sum of four parts, one for each part of `g`. If a span has the weighted
+        mean `m`, the span with one more word `x` has `m + sigmoid(s - L) (x - m)`. `s` is the score
+        of `x`, and `L` is `log sum exp` of the scores of the other words.
 
         Args:
             context: `h`, shape `(tokens, context_size)`.
