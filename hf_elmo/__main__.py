@@ -28,5 +28,5 @@ add_demo(app)
 
 if __name__ == "__main__":
     if sys.stderr is None or not sys.stderr.isatty():
-        logging.disable_progress_bar()  # transformers' own, which would fill a log
+        logging.disable_progress_bar()  # transformers' progress bar would fill a log
     app()

@@ -1,7 +1,7 @@
-"""Make, select, join, stack and sum tensors; on a CPU, NumPy computes.
+"""Make, select, join, stack and sum tensors, with NumPy if they are on a CPU.
 
-After an operation on many numbers, PyTorch's threads wait actively for the next operation, for
-some milliseconds. They take the processor from ONNX Runtime's threads. NumPy uses one thread.
+After an operation on a large tensor, PyTorch's threads busy-wait for some milliseconds. This takes
+processor time from ONNX Runtime's threads. NumPy uses one thread.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ def make_zeros(shape: Sequence[int], like: Tensor) -> Tensor:
 
 
 def take(x: Tensor, rows: Tensor, dim: int = 0) -> Tensor:
-    """Copy some rows along an axis, as `torch.index_select` does."""
+    """Copy the entries `rows` of an axis, as `torch.index_select` does."""
     if _are_arrays(x):
         return torch.from_numpy(x.numpy().take(rows.numpy(), axis=dim))
     return x.index_select(dim, rows.to(x.device))
 
 
 def join(tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """Concatenate tensors along an axis; a single one is returned as it is."""
+    """Concatenate tensors along an axis; return a single tensor unchanged."""
     if len(tensors) == 1:
         return tensors[0]
     if _are_arrays(*tensors):
@@ -52,11 +52,11 @@ def stack(tensors: Sequence[Tensor]) -> Tensor:
 def sum_weighted(weights: Tensor, x: Tensor) -> Tensor:
     """Sum a tensor over its first axis, with a weight for each entry of that axis."""
     if x.dtype == torch.float32 and _are_arrays(weights, x):
-        # Not `tensordot`: it calls BLAS, which has threads of its own that wait actively.
+        # Not `tensordot`, because it calls BLAS, whose own threads busy-wait too.
         return torch.from_numpy(np.einsum("l,l...->...", weights.numpy(), x.numpy()))
     return torch.tensordot(weights, x, dims=1)
 
 
 def are_finite(x: Tensor) -> bool:
-    """Return whether no value is NaN or infinite."""
+    """Return whether all values are finite."""
     return bool(np.isfinite(x.numpy()).all() if _are_arrays(x) else x.isfinite().all())

@@ -33,8 +33,8 @@ class ElmoBilm:
     device: torch.device
     dtype: torch.dtype
     training: bool
-    quantization: Literal["int8", "int7"] | None = None  # of the LSTMs' products
-    backend: Literal["auto", "torch", "onnx"] = "auto"  # for calls that do not choose one
+    quantization: Literal["int8", "int7"] | None = None  # of the LSTMs' matrix products
+    backend: Literal["auto", "torch", "onnx"] = "auto"  # for calls that give no backend
 
     @property
     def base_model(self) -> Any:
@@ -57,11 +57,11 @@ class ElmoBilm:
             batch_sizes: Number of sentences that reach each time step.
             states: The state of each direction, as in an `ElmoState`.
             reverse: Whether the backward direction runs from the last time step to the first. If
-                not, its input is already in the order in which it is read.
+                not, the caller has already reversed the order of its input.
 
         Returns:
-            For each direction that is run, its layers, `num_hidden_layers` tensors of shape
-            `(steps, projection_size)`, and its new state.
+            For each direction that is run: the outputs of its layers, `num_hidden_layers` tensors
+            of shape `(steps, projection_size)`, and its new state.
         """
         raise NotImplementedError
 
@@ -69,8 +69,8 @@ class ElmoBilm:
         """Encode words independently of each other; equal words are encoded once.
 
         Args:
-            input_ids: Character ids, shape `(words, characters)`, or None without characters.
-            word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+            input_ids: Character ids, shape `(words, characters)`; None = the biLM reads none.
+            word_input_ids: Rows of the lexicon, shape `(words,)`; None = the biLM has no lexicon.
 
         Returns:
             Word vectors, shape `(words, projection_size)`.
@@ -90,11 +90,11 @@ class ElmoBilm:
             packed: Word vectors, shape `(steps, projection_size)`, in the order of
                 `torch.nn.utils.rnn.PackedSequence.data`: step by step, longest sentence first.
             batch_sizes: Number of sentences that reach each time step.
-            state: Initial state, sentences in the order of `packed`; None = zeros.
+            state: Initial state, with the sentences in the order of `packed`; None = zeros.
 
         Returns:
-            The word vectors and each LSTM layer, `num_hidden_layers + 1` tensors of shape
-            `(steps, hidden_size)`, and the state after the last step of each sentence.
+            The word vectors and the output of each LSTM layer, `num_hidden_layers + 1` tensors of
+            shape `(steps, hidden_size)`; and the state after each sentence.
         """
         if state is None:
             state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
@@ -131,13 +131,13 @@ class ElmoBilm:
         Args:
             input_ids: Character ids, shape `(batch, tokens, characters)`; a row of zeros is not a
                 word. None if the model reads no characters.
-            attention_mask: 1 for each word, shape `(batch, tokens)`; None = wherever the ids are
-                not zero. Padding may be on either side.
-            word_input_ids: Rows of the word lexicon, shape `(batch, tokens)`, if there is one.
-            state: State that an earlier call returned for as many sentences; None = zeros, so that
-                a sentence's vectors depend on nothing but its words.
-            keep_sentence_boundaries: Whether `<S>` and `</S>` get rows too, right before the first
-                and after the last word.
+            attention_mask: 1 for each word, shape `(batch, tokens)`; None = 1 for each row
+                that is not all zeros. Padding may be on either side.
+            word_input_ids: Rows of the lexicon, shape `(batch, tokens)`; None without a lexicon.
+            state: State that an earlier call returned for the same number of sentences; None =
+                zeros: the vectors of a sentence then depend on its words only.
+            keep_sentence_boundaries: Whether outputs also have rows for `<S>`, directly before the
+                first word, and `</S>`, directly after the last word.
             output_hidden_states: Whether `hidden_states` is returned; None = as configured.
             **kwargs: Ignored (transformers passes extra arguments).
 
@@ -145,7 +145,9 @@ class ElmoBilm:
             An `ElmoModelOutput`, or its tuple with `return_dict=False`.
 
         Raises:
-            ValueError: If ids are missing, surplus or misshapen, or the batch of the state differs.
+            TypeError: If ids are not integers.
+            ValueError: If ids are missing, surplus, misshapen or out of range, or the state has
+                another number of sentences or of directions.
             NotImplementedError: If the model is being exported or traced.
         """
         is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # untyped
@@ -157,7 +159,7 @@ class ElmoBilm:
         ids = input_ids if input_ids is None else input_ids[mask]
         word_ids = word_input_ids if word_input_ids is None else word_input_ids[mask]
         words, boundaries = self.encode_words(ids, word_ids), self.encode_boundaries()
-        # The LSTMs read hidden_states[0] itself, so that its gradient can be asked for.
+        # The LSTMs read hidden_states[0] itself, so that autograd can compute its gradient.
         words = words.repeat(1, 2 if config.bidirectional else 1)  # (words, hidden_size)
         first = lay_out(words, mask.shape, *mask.nonzero(as_tuple=True))
         words = first[mask][:, : config.projection_size]
@@ -232,7 +234,7 @@ def _check_inputs(
 
 
 def _check_state(state: ElmoState, batch: int, bidirectional: bool) -> ElmoState:
-    """Check that a state has the model's directions and as many sentences as the batch."""
+    """Check that a state has the model's directions and one row per sentence of the batch."""
     if (state.backward is not None) != bidirectional:
         raise ValueError(
             f"Expected a state {'with' if bidirectional else 'without'} a backward direction, got "

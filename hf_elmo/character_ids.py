@@ -1,4 +1,4 @@
-"""Words as ids: rows of character ids, rows of a lexicon, or both."""
+"""Conversion of words to ids: rows of character ids, ids of a lexicon, or both."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from .configuration_elmo import NUM_BYTE_CHARACTERS, SPECIAL_CHAR_IDS, ElmoConfi
 from .word_cache import WordIds
 
 PADDING_OFFSET = 1  # id 0 means "no token", so every id of an old format is shifted by one
-NUM_WORD_MARKS = 2  # cells of a word that hold no character: its start and its end
+NUM_WORD_MARKS = 2  # cells of a word without a character: the word start and the word end
 NUM_BYTES = 256
 REPLACEMENT = "\ufffd"  # for a character that was unknown, or cut within its bytes
 
@@ -21,24 +21,24 @@ Array: TypeAlias = npt.NDArray[np.int64]
 
 
 def index(vocab: Sequence[str]) -> dict[str, int]:
-    """Map each entry of a vocabulary to its id, from 1 on; the last of equal entries counts."""
+    """Map each entry of a vocabulary to its id, from 1 on; of duplicates, the last id counts."""
     return {entry: row for row, entry in enumerate(vocab, PADDING_OFFSET)}
 
 
 def describe(value: object) -> str:
-    """Return a value as error messages show it, with its type."""
+    """Format a value and its type for an error message."""
     text = repr(value)
     return f"{text if len(text) < 50 else text[:50] + '...'} ({type(value).__name__})"
 
 
 class Spelling:
-    """Spell words as rows of ids: `[word start, characters, word end, padding characters]`.
+    """Spelling of words as rows of ids: `[word start, characters, word end, padding characters]`.
 
     Args:
-        vocab: Entries in the order of their character ids, from 1 on; None = the bytes of UTF-8.
+        vocab: Character vocabulary; the first entry has id 1. None = the bytes of UTF-8.
         unknown: Entry for characters that are not in the vocabulary.
-        num_cells: Cells of a word, its start and end marks included.
-        marks: Ids of the first cell, of the cell after the last character, and of padding.
+        num_cells: Number of cells (ids) in a row, word start and word end included.
+        marks: Ids of the word start, the word end and the padding.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Spelling:
         if vocab is not None:
             ids = index(vocab)
             points = [ord(entry) for entry in ids if len(entry) == 1]
-            # By code point; the last cell is for all larger ones.
+            # Ids by code point; the last id is for all larger code points.
             self._ids = np.full(max(points, default=0) + 2, ids[unknown], np.int64)
             self._ids[points] = [ids[chr(point)] for point in points]
 
     def spell(self, words: Sequence[str]) -> Array:
-        """Spell words, shape `(1 + words, characters)`; row 0, for no word, is all zeros."""
+        """Spell words, shape `(1 + words, characters)`; row 0 means "no word" and is all zeros."""
         num_characters = self.num_cells - NUM_WORD_MARKS
         spelled: list[bytes] | list[str]
         if self.vocab is None:
@@ -81,7 +81,7 @@ class Spelling:
         return table
 
     def spell_boundary(self, char_id: int) -> Array:
-        """Spell a sentence boundary by its own character id, shape `(characters,)`."""
+        """Spell a sentence boundary, given its character id, shape `(characters,)`."""
         return np.array(_spell_boundary(char_id, self.marks, self.num_cells), np.int64)
 
     def read(self, row: Array) -> str:
@@ -101,7 +101,7 @@ def _spell_boundary(char_id: int, marks: tuple[int, int, int], num_cells: int) -
 
 
 def spell_boundaries(config: ElmoConfig) -> WordIds:
-    """Return character and word ids of `<S>` and `</S>`, `(2, characters)` and `(2,)`, or None."""
+    """Return the ids of `<S>` and `</S>`, `(2, characters)` and `(2,)`; None = not read."""
     ids = word_ids = None
     if config.char_embedding_size:
         marks = (config.word_start_char_id, config.word_end_char_id, config.char_padding_id)
@@ -155,11 +155,11 @@ class WordTables:
 
     @property
     def num_ids(self) -> int:
-        """Number of character ids, or without characters of lexicon ids; the id 0 included."""
+        """Number of character ids, or of lexicon ids if no characters are read; includes id 0."""
         return NUM_BYTE_CHARACTERS if self.characters == "bytes" else len(self.entries)
 
     def tabulate(self, rows: Mapping[str, int]) -> dict[str, Array]:
-        """Make tables of ids of distinct words, given each word's row; row 0 is for no word."""
+        """Make tables of ids of distinct words, given each word's row; row 0 means "no word"."""
         tables = {}
         if self.characters != "none":
             tables["input_ids"] = self.spelling.spell(list(rows))
@@ -167,7 +167,7 @@ class WordTables:
             tables["word_input_ids"] = self._look_up(list(rows))
         maps = self.settings["map_boundary_words"]
         for word in self.boundaries.keys() & rows.keys():
-            if self.has_lexicon:  # the complete word, even if it does not fit the cells
+            if self.has_lexicon:  # look up the complete word, even if the cells cut it
                 (entry,) = self._find([word if maps else self.unknown])
                 tables["word_input_ids"][rows[word]] = entry
             if self.characters != "none" and maps:
@@ -177,7 +177,7 @@ class WordTables:
         return tables
 
     def _look_up(self, words: list[str]) -> Array:
-        """Return the lexicon ids of words, shape `(1 + words,)`; the first is for no word."""
+        """Return the lexicon ids of words, shape `(1 + words,)`; the first id is 0, "no word"."""
         if self.characters == "code_points":  # ELMoForManyLangs looks up the cut word
             words = [word[: self.num_cells - NUM_WORD_MARKS] for word in words]
         return np.array([0, *self._find(words)], np.int64)
@@ -239,7 +239,7 @@ def check_tables(
 ) -> None:
     """Check that vocabularies fit the tables of a biLM.
 
-    If the spelling is known, a table of bytes may have one extra row, as in bilm-tf.
+    If `is_spelling_known`, the size of a table of bytes is not checked: it may have extra rows.
     """
     if not is_spelling_known and not char_vocab and config.char_vocab_size != NUM_BYTE_CHARACTERS:
         raise ValueError(

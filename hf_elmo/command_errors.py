@@ -20,12 +20,12 @@ AFTER_INTERRUPT = {  # how to continue, by command
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command, so that errors that the user can correct end it with a message."""
+    """Wrap a command: an error that the user can correct ends it with a message."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        if sys.stderr is None:  # closed (`2>&-`), which progress bars do not expect
-            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (till the process ends)
+        if sys.stderr is None:  # closed (`2>&-`); progress bars would fail
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (open until the process ends)
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt:
@@ -33,8 +33,8 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
                 typer.echo(f"\nInterrupted. {AFTER_INTERRUPT[command.__name__]}", err=True)
             raise
         except BrokenPipeError:
-            raise  # of `... | head`; typer ends without a message
-        except StrictDataclassError as error:  # a configuration; the cause is readable
+            raise  # from `... | head`; typer then exits without a message
+        except StrictDataclassError as error:  # of a configuration; its cause has a clear message
             _fail(str(error.__cause__ or error))
         except (OSError, ValueError, ImportError, SafetensorError) as error:
             _fail(str(error))

@@ -1,4 +1,4 @@
-"""The configuration of a biLM: its sizes, its vocabularies' special ids, its mix."""
+"""The configuration of a biLM: sizes, special ids, mix of layers."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ SENTENCE_END_CHAR_ID = 258
 WORD_START_CHAR_ID = 259
 WORD_END_CHAR_ID = 260
 CHAR_PADDING_ID = 261
-SPECIAL_CHAR_IDS = (  # their names, in the configuration and the tokenizer
+SPECIAL_CHAR_IDS = (  # names of the ids in the configuration and the tokenizer
     "sentence_start_char_id",
     "sentence_end_char_id",
     "word_start_char_id",
@@ -35,7 +35,7 @@ MAX_WIDTH = 2**20
 MAX_ROWS = 2**31 - 1  # of a table: ids have 32 bits
 MAX_VALUE = 3e38  # of a float32
 
-# Errors that transformers and PyTorch raise for files of another shape than they expect.
+# Errors that transformers and PyTorch raise for files with unexpected content.
 DAMAGE = (
     ArithmeticError,
     AttributeError,
@@ -52,7 +52,7 @@ def refuse_damage(name: object) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        # The message for a misshapen tensor is clear; transformers does not load on a meta device.
+        # A ValueError has a clear message. On a meta device, transformers cannot load any files.
         if isinstance(error, ValueError) or torch.get_default_device().type == "meta":
             raise
         cause = str(error).partition("\n")[0]
@@ -64,41 +64,42 @@ def refuse_damage(name: object) -> Iterator[None]:
 
 @strict
 class ElmoConfig(PreTrainedConfig):
-    """Configuration of a biLM, in any of the forms that ELMo software has produced.
+    """Configuration of a biLM, for all variants that ELMo implementations have produced.
 
     The defaults are the published "original" model (Peters et al. 2018): 93.6 M parameters.
 
     Args:
-        char_vocab_size: Rows of the character table, the row 0 for "no token" included.
+        char_vocab_size: Number of rows of the character table, with row 0 for "no token".
         char_embedding_size: Width of a character vector; 0 = the model reads no characters.
-        max_characters_per_token: Cells of a word, its start and end marks included.
-        char_filters: `[width, number]` of each convolution, in the order of their outputs.
+        max_characters_per_token: Number of cells (ids) of a word, word start and end included.
+        char_filters: `[width, number of filters]` of each convolution, in the order of the
+            outputs; None = those of the original model.
         char_activation: Activation after the maximum over positions.
-        num_highway_layers: Highway layers after the convolutions.
-        use_token_projection: Whether `[word vector; filters]` is projected to `projection_size`.
-            Without it, their widths must sum to `projection_size`.
-        sentence_start_char_id: Character id of `<S>`, between the word marks.
-        sentence_end_char_id: Character id of `</S>`, between the word marks.
+        num_highway_layers: Number of highway layers after the convolutions.
+        use_token_projection: Whether `[lexicon vector; filters]` is projected to `projection_size`.
+            If not, their widths must sum to `projection_size`.
+        sentence_start_char_id: Character id of `<S>`, between word start and word end.
+        sentence_end_char_id: Character id of `</S>`, between word start and word end.
         word_start_char_id: Character id in the first cell of each word.
         word_end_char_id: Character id in the cell after the last character of each word.
-        char_padding_id: Character id that fills the other cells; trained like any character.
-        word_vocab_size: Rows of the word table, the row 0 for "no token" included; 0 = no lexicon.
-        word_embedding_size: Width of a word vector; 0 = no word lexicon.
-        sentence_start_word_id: Row of `<S>` in the word table.
-        sentence_end_word_id: Row of `</S>` in the word table.
-        projection_size: Width of a direction's output (P); hidden_size is twice this.
+        char_padding_id: Character id in the cells after the word end; trained like any character.
+        word_vocab_size: Number of rows of the lexicon, with row 0 for "no token"; 0 = no lexicon.
+        word_embedding_size: Width of a lexicon vector; 0 = no lexicon.
+        sentence_start_word_id: Row of `<S>` in the lexicon.
+        sentence_end_word_id: Row of `</S>` in the lexicon.
+        projection_size: Width of one direction's output (P).
         cell_size: Width of the LSTM cell (D).
-        use_cell_projection: Whether an LSTM's output is projected from D to P. Without it, D = P.
-        num_hidden_layers: LSTM layers in each direction.
+        use_cell_projection: Whether an LSTM's output is projected from D to P. If not, D must be P.
+        num_hidden_layers: Number of LSTM layers in each direction.
         bidirectional: Whether there is a backward direction.
-        forget_bias: Added to the forget gate's bias when the LSTM runs (1 in TensorFlow's files,
-            0 where the stored bias already holds it).
-        cell_clip: Bound of the cell's absolute values, or None.
-        projection_clip: Bound of the projected output's absolute values, or None. TensorFlow's
-            cell, and so this model, does not clip an output that is not projected.
-        use_residual: Whether each layer but the first adds its input to its output.
-        hidden_size: Width of the output; derived, `2 * projection_size` (once if unidirectional).
-        vocab_size: Target words of the language model's softmax; 0 = none.
+        forget_bias: Added to the forget gate's bias when the LSTM runs: 1 for TensorFlow's weights,
+            0 for weights whose bias already includes it.
+        cell_clip: Bound of the cell's absolute values; None = no bound.
+        projection_clip: Bound of the projected output's absolute values; None = no bound. As in
+            TensorFlow, an output that is not projected is not clipped.
+        use_residual: Whether each layer except the first adds its input to its output.
+        hidden_size: Width of the output; derived: 2 * P if bidirectional, else P.
+        vocab_size: Number of target words of the language model's softmax; 0 = no softmax.
         mix_weights: Weights of the mix `ElmoModelOutput.elmo`, before the softmax: one for the word
             vectors and one for each LSTM layer. None = zeros, the mean of the layers.
         mix_gamma: Factor of that mix.
@@ -107,15 +108,15 @@ class ElmoConfig(PreTrainedConfig):
         mix_layers: Layers that are mixed: all, the top LSTM layer alone, or the word vectors alone.
         mix_l2: The paper's lambda: heads add `mix_l2 * ||w||^2` to the loss, w = weights of a mix.
         train_mix: Whether heads learn the weights and gamma of their mixes.
-        dropout: Probability for the inputs of LSTM layers and of the softmax, in training only.
-        num_scalar_mixes: Mixes that a classifier learns over the same biLM and reads side by side.
-        classifier_dropout: Probability for the input of classifiers, in training only.
+        dropout: Dropout probability for the inputs of LSTM layers and of the softmax.
+        num_scalar_mixes: Number of mixes that a classifier learns; it reads them side by side.
+        classifier_dropout: Dropout probability for the input of classifiers.
         classifier_pooling: How `ElmoForSequenceClassification` reduces a sentence to one vector.
-        freeze_bilm: Whether heads leave the biLM's weights untrained.
+        freeze_bilm: Whether heads, except the language model's, freeze the biLM's weights.
     """
 
     model_type = "elmo"
-    # Trainer's evaluation gathers what a head returns: all but the logits is too large for that.
+    # Trainer's evaluation gathers a head's outputs; all except the logits are too large for this.
     keys_to_ignore_at_inference = ["last_hidden_state", "elmo", "hidden_states", "attention_mask"]  # noqa: RUF012 (transformers' own)
 
     char_vocab_size: int = NUM_BYTE_CHARACTERS
@@ -163,7 +164,7 @@ class ElmoConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         num_labels = kwargs.get("num_labels")
-        if isinstance(num_labels, int) and not 0 <= num_labels <= MAX_WIDTH:  # a name for each
+        if isinstance(num_labels, int) and not 0 <= num_labels <= MAX_WIDTH:  # each gets a name
             raise ValueError(f"Expected num_labels from 0 to {MAX_WIDTH}, got {num_labels}.")
         if self.char_filters is None:
             self.char_filters = [list(pair) for pair in ORIGINAL_CHAR_FILTERS]
@@ -197,12 +198,12 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def num_mixed_layers(self) -> int:
-        """Layers that a scalar mix sums: the word vectors and each LSTM layer."""
+        """Number of layers in a scalar mix: the word vectors and each LSTM layer."""
         return self.num_hidden_layers + 1
 
     @property
     def initial_mix_weights(self) -> list[float]:
-        """Weights of the mix before the softmax, one a layer; zeros, the default, give the mean."""
+        """Weights of the mix before the softmax, one per layer; -inf for layers left out."""
         weights = self.mix_weights or [0.0] * self.num_mixed_layers
         if self.mix_layers == "all":
             return list(weights)
@@ -211,10 +212,10 @@ class ElmoConfig(PreTrainedConfig):
 
     @property
     def custom_pipelines(self) -> dict[str, dict[str, Any]]:
-        """Name the pipeline class for a token classifier, which the stock pipeline cannot run.
+        """Pipeline class for token classifiers, which the stock pipeline cannot run.
 
-        `transformers.pipeline` reads this, and uses the class only with `trust_remote_code=True` or
-        a `pipeline_class`. The class's code is beside this file, or in a model's folder with code.
+        `transformers.pipeline` reads this. It needs `trust_remote_code=True`, or the class itself
+        as `pipeline_class`. The class is beside this file, or in the folder of a model with code.
         """
         if "ElmoForTokenClassification" not in (self.architectures or []):
             return {}
@@ -241,7 +242,7 @@ class ElmoConfig(PreTrainedConfig):
             ("mix_gamma", -MAX_VALUE, MAX_VALUE),
             ("mix_l2", 0, MAX_VALUE),
         ):
-            if not low <= getattr(self, name) <= high:  # nor is NaN
+            if not low <= getattr(self, name) <= high:  # refuses NaN too
                 raise ValueError(
                     f"Expected {name} from {low} to {high}, got {getattr(self, name)}."
                 )
@@ -261,7 +262,7 @@ class ElmoConfig(PreTrainedConfig):
             raise ValueError(f"Expected hidden_size {self.output_size}, got {self.hidden_size}.")
 
     def validate_elmo_words(self) -> None:
-        """Check that words come in by characters, by a lexicon, or by both."""
+        """Check that the biLM reads characters, a lexicon, or both, and that their widths fit."""
         if (self.word_embedding_size == 0) != (self.word_vocab_size == 0):
             raise ValueError(
                 "Expected word_vocab_size and word_embedding_size both 0 or both above 0, got "
@@ -310,7 +311,7 @@ class ElmoConfig(PreTrainedConfig):
                 )
 
     def validate_elmo_mix(self) -> None:
-        """Check that the configured mix has a weight for every layer."""
+        """Check that the configured mix has a finite weight for every layer."""
         if self.mix_weights is not None and len(self.mix_weights) != self.num_mixed_layers:
             raise ValueError(
                 f"Expected {self.num_mixed_layers} mix_weights (the word vectors and each LSTM "

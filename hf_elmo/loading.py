@@ -23,16 +23,16 @@ from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
 from .model_card import CARD_FILE, make_model_card
 
-OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # of cached_file: None, no error
+OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # None if missing
 WEIGHTS = "model*.safetensors"  # one file, or shards
 PICKLED_WEIGHTS = "pytorch_model*.bin"
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 FLOATING = {"F64", "F32", "F16", "BF16"} | {
     str(dtype) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-}  # dtypes of weights, as safetensors and PyTorch call them
-MAX_SURPLUS = 2**26  # values that a configuration may describe and the files lack
-# Of `from_pretrained`, for all files of a model.
+}  # names of floating-point dtypes in safetensors and in PyTorch
+MAX_SURPLUS = 2**26  # number of configured values that the files may lack
+# Options of `from_pretrained` for all files of a model.
 HUB_OPTIONS = (
     "cache_dir",
     "force_download",
@@ -44,7 +44,7 @@ HUB_OPTIONS = (
 
 
 class MisshapenError(RuntimeError, ValueError):
-    """A tensor has another shape than the configuration asks for (transformers' RuntimeError)."""
+    """Error for a tensor whose shape is not as configured; transformers raises RuntimeError."""
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
@@ -65,7 +65,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw the initial values that bilm-tf draws (bilm/training.py)."""
+        """Draw initial values from the same distributions as bilm-tf (bilm/training.py)."""
         super()._init_weights(module)  # type: ignore[no-untyped-call]  # transformers' own
         if isinstance(module, ElmoLstm):
             module.reset_parameters()
@@ -73,9 +73,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
             set_values()
 
     def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
-        """Initialise all modules; transformers skips those without own parameters in custom code.
+        """Initialise all modules, including modules without own parameters in custom code.
 
-        That rule protects loaded tensors; here `transformers.initialization` protects them.
+        transformers skips such modules to protect loaded tensors. Here,
+        `transformers.initialization` protects them.
         """
         super()._initialize_weights(module)
 
@@ -90,8 +91,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 tokenizer does not fit. Also if a tensor of the biLM is missing or surplus, unless
                 the caller asks for the report (`output_loading_info=True`). Missing or surplus
                 tensors of heads give transformers' usual warning.
-            RuntimeError: If a tensor is misshapen, unless `ignore_mismatched_sizes=True`, which is
-                for heads only.
+            RuntimeError: If a tensor is misshapen. `ignore_mismatched_sizes=True` allows this in
+                heads only.
             OSError: If there is no such model.
         """
         if pretrained_model_name_or_path is not None:
@@ -108,7 +109,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 pretrained_model_name_or_path,
                 *args,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # so that the error is ours, and names them
+                ignore_mismatched_sizes=True,  # `_check_shapes` names the tensors
                 **kwargs,
             )
         if not wants_report:
@@ -116,14 +117,14 @@ class ElmoPreTrainedModel(PreTrainedModel):
         _check_shapes(report, name, allows_misshapen_heads)
         if getattr(model, "hf_quantizer", None) is None:
             check_weights(model.state_dict())
-        model._freeze_bilm()  # transformers makes new parameters when it loads, all trainable
+        model._freeze_bilm()  # transformers makes new, trainable parameters when it loads
         if not cls.is_remote_code():
             vars(model.config).pop("auto_map", None)  # names files that saving would not write
         return (model, report) if wants_report else model
 
     @classmethod
     def _check_files(cls, name: str, config: Any = None, **options: Any) -> None:
-        """Check a model's files before anything is allocated for it."""
+        """Check a model's files before memory is allocated for its weights."""
         hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
         if not isinstance(config, PreTrainedConfig):
             config, _ = cls.config_class.from_pretrained(name, return_unused_kwargs=True, **options)
@@ -179,9 +180,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
             language: As for `make_model_card`.
             tags: As for `make_model_card`.
             private: Whether a new repository is private; None = the owner's default.
-            token: Token of the Hub; None = the stored one.
-            revision: Branch to write to.
-            max_shard_size: Largest size of a file of weights.
+            token: Access token of the Hub; None = the stored token.
+            revision: Branch to write to; None = the main branch.
+            max_shard_size: Largest size of a weight file.
             **commit: For `HfApi.upload_folder`: `commit_message`, `commit_description`,
                 `create_pr`.
 
@@ -192,7 +193,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         repo_id = hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if revision is not None and not revision.startswith("refs/"):
             hub.create_branch(repo_id, branch=revision, exist_ok=True)
-        # The template of the card is no code, so a model of remote code does not have it.
+        # A model loaded as remote code lacks the card's template, which is not a Python file.
         keeps_card = self.is_remote_code() or hub.file_exists(repo_id, CARD_FILE, revision=revision)
         commit.setdefault("commit_message", "Upload model")
         with TemporaryDirectory() as folder:
@@ -232,10 +233,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
     def activation_checkpointing_enable(  # type: ignore[override]  # the rest is passed through
         self, activation_checkpointing_kwargs: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        """Recompute activations in the backward pass, as the base class does.
+        """Enable the recomputation of activations in the backward pass, as the base class does.
 
         Raises:
-            ValueError: If `use_reentrant` is true: the gradient through `state` would be dropped.
+            ValueError: If `use_reentrant` is not False: the gradient through `state` would be lost.
         """
         options = {"use_reentrant": False, **(activation_checkpointing_kwargs or {})}
         if options["use_reentrant"] is not False:
@@ -257,13 +258,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self._freeze_bilm()
 
     def _freeze_bilm(self) -> None:
-        """Freeze the biLM of a head, in evaluation mode, if `freeze_bilm` is set."""
+        """Freeze a head's biLM and set it to evaluation mode, if `freeze_bilm` is set."""
         if hasattr(self, "features") and self.config.freeze_bilm:
             self.base_model.requires_grad_(False).eval()
 
 
 def find_device(name: str | None) -> torch.device:
-    """Find a device by its name; None = a GPU of this process, if there is one.
+    """Find a device by its name; None = the GPU of this process, or the CPU without a GPU.
 
     Raises:
         ValueError: If the device is not available.
@@ -271,7 +272,7 @@ def find_device(name: str | None) -> torch.device:
     if name is not None:
         try:
             return torch.empty(0, device=name).device
-        except (RuntimeError, AssertionError) as error:  # the latter where torch has no CUDA
+        except (RuntimeError, AssertionError) as error:  # AssertionError: PyTorch without CUDA
             raise ValueError(
                 f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
             ) from error
@@ -307,7 +308,7 @@ def _explain_damaged_weights(name: str) -> Iterator[None]:
 
 
 def check_tokenizer(name: str | PathLike[str], config: ElmoConfig, **hub: Any) -> None:
-    """Check that the tokenizer of a model, if there is one, spells words as the biLM reads them.
+    """Check that a model's tokenizer, if any, has the special ids and word length of its biLM.
 
     Args:
         name: A folder, or a name on the Hub.
@@ -337,13 +338,13 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"Expected floating-point weights, got {weight.dtype} in {name}.")
         if weight.is_meta or weight.sum().isfinite():  # the sum alone is several times faster
             continue
-        is_left_out = weight.isneginf() if "scalar_mix" in name else False  # a layer of a mix
+        is_left_out = weight.isneginf() if "scalar_mix" in name else False  # layers of a mix
         if not (weight.isfinite() | is_left_out).all():
             raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
 
 
 def _find_weights(name: str, **hub: Any) -> list[Path]:
-    """Find the weight files of a folder; for a model on the Hub, only an unsharded file."""
+    """Find the weight files in a folder; for a model on the Hub, find only an unsharded file."""
     folder = Path(name) / (hub.get("subfolder") or "")
     if folder.is_dir():
         files = sorted(file for file in folder.glob(WEIGHTS) if file.is_file())
@@ -353,7 +354,7 @@ def _find_weights(name: str, **hub: Any) -> list[Path]:
 
 
 def _check_dtypes(file: Path, known: Collection[str]) -> None:
-    """Refuse model weights that are not floating-point; PyTorch would cast them."""
+    """Refuse model weights that are not floating-point, because PyTorch would cast them."""
     if file.suffix == ".bin":
         stored = torch.load(file, map_location="meta", weights_only=True)
         dtypes = {name: str(weight.dtype) for name, weight in stored.items()}
@@ -398,7 +399,7 @@ def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: boo
 
 
 def set_usual_mode(path: Path) -> None:
-    """Give a file the mode of a new file (umask); safetensors lets only its owner read it."""
+    """Give a file the usual permissions (umask); safetensors lets only its owner read it."""
     probe = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
     try:
         probe.touch()

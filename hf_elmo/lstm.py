@@ -1,14 +1,16 @@
 """The clipped, projected LSTM over packed time steps.
 
 Packed steps: the words of a batch, time step by time step, as in `PackedSequence.data`. The batch's
-rows are sorted by length, so that the rows alive (with a word) at a step are always the first:
+rows are sorted by length, so that the rows alive at a step (those with a word) are the first rows:
 
     inputs = [step 0 of rows 0, 1, 2; step 1 of rows 0, 1; step 2 of row 0], batch_sizes = [3, 2, 1]
 
-Most of the time goes into `h @ W_h^T`, step by step, with a few rows. Four things make it fast:
-weights packed once for such products (`lstm_products`); the products of the inputs computed for
-many steps at once, as they need no earlier step; elementwise work in place; and a thread for each
-direction where steps are long (`lstm_threads`).
+Most time is spent on `h @ W_h^T`, a product with few rows in every step. Four things save time:
+
+- Weights are packed once for such products (`lstm_products`).
+- The inputs of many steps are multiplied at once, since they do not depend on earlier steps.
+- Elementwise work is done in place.
+- Each direction has its own thread if steps are long (`lstm_threads`).
 """
 
 import math
@@ -35,7 +37,7 @@ State = tuple[Tensor, Tensor]  # h (batch, projection_size), c (batch, cell_size
 def lstm_step(
     gates: Tensor, cell: Tensor, projection_weight: Tensor | None, config: ElmoConfig
 ) -> State:
-    """Compute one time step from its gates' sums: the reference for the faster code.
+    """Compute one time step from the gates before activation; the reference for the faster code.
 
     `c = sigmoid(f + forget_bias) * c + sigmoid(i) * tanh(j)`, `h = (sigmoid(o) * tanh(c)) @ W^T`,
     both clipped (Sak et al. 2014; TensorFlow's `LSTMCell`). The next step reads the clipped
@@ -44,8 +46,8 @@ def lstm_step(
     Args:
         gates: `x @ W_x^T + h @ W_h^T + bias`, gates in the order i, f, o, j, shape
             `(batch, 4 * cell_size)`.
-        cell: State c of the step before, shape `(batch, cell_size)`.
-        projection_weight: Shape `(projection_size, cell_size)`, or None for no projection.
+        cell: State c of the previous step, shape `(batch, cell_size)`.
+        projection_weight: Shape `(projection_size, cell_size)`; None = no projection.
         config: Its forget bias and clips are used.
 
     Returns:
@@ -66,7 +68,7 @@ def lstm_step(
 class ElmoLstm(GradientCheckpointingLayer):
     """One layer of one direction of the biLM: an LSTM with a projection and clips.
 
-    At each time step, with `[;]` for joined vectors and `clip_b(v) = min(max(v, -b), b)`:
+    At each time step, with `[;]` for concatenation and `clip_b(v) = min(max(v, -b), b)`:
 
         [i; f; o; j] = W_x x_t + W_h h_{t-1} + bias
         c_t = clip_cell(sigmoid(f + forget_bias) * c_{t-1} + sigmoid(i) * tanh(j))
@@ -82,7 +84,7 @@ class ElmoLstm(GradientCheckpointingLayer):
         input_weight: `W_x`, shape `(4 * cell_size, projection_size)`.
         state_weight: `W_h`, shape `(4 * cell_size, projection_size)`.
         bias: Shape `(4 * cell_size,)`.
-        projection_weight: `W_p`, shape `(projection_size, cell_size)`, or None.
+        projection_weight: `W_p`, shape `(projection_size, cell_size)`; None = no projection.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -114,10 +116,10 @@ class ElmoLstm(GradientCheckpointingLayer):
         return LayerWeights(self.input_weight, self.state_weight, self.bias, self.projection_weight)
 
     def pack(self, dtype: torch.dtype) -> LayerWeights:
-        """Pack the weights for products in a dtype, or return the cached ones.
+        """Pack the weights for products in a dtype, or return the cached packed weights.
 
-        The cache is valid until the weights change, see `fingerprint_weights`. Weights in training
-        are not cached.
+        The cache is valid until the weights change (see `fingerprint_weights`). Weights that are
+        being trained are not cached.
         """
         weights = self.weights()
         fingerprint = fingerprint_weights(
@@ -136,14 +138,15 @@ class ElmoLstm(GradientCheckpointingLayer):
 
         Args:
             inputs: Packed steps, shape `(steps, projection_size)`.
-            batch_sizes: Rows alive at each time step, never increasing; they sum to `steps`.
+            batch_sizes: Number of rows alive at each time step, never increasing. Their sum is
+                `steps`.
             state: h `(batch, projection_size)` and c `(batch, cell_size)` before the first step.
-            reverse: Run from the last time step to the first, over the same packing: each row
-                joins, with its state, at its own last word.
+            reverse: Run from the last time step to the first over the same packing. Each row
+                starts from its state at its own last word.
 
         Returns:
-            Outputs, clipped, packed as `inputs`, shape `(steps, projection_size)`; and the state
-            after the last step. A row without a step keeps its state.
+            Outputs, packed as `inputs`, shape `(steps, projection_size)`; and the state after the
+            last step. A row without a step keeps its state.
         """
         (result,) = run_layers([self], [inputs], batch_sizes, [state], [reverse])
         return result
@@ -156,7 +159,7 @@ def run_layers(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[tuple[Tensor, State]]:
-    """Run one layer for each direction, as `ElmoLstm.forward` does, with lists by direction."""
+    """Run a layer of each direction as in `ElmoLstm.forward`; lists have one item per direction."""
     if not len(inputs[0]):
         return list(zip(inputs, states, strict=True))
     device, dtype = inputs[0].device.type, inputs[0].dtype
@@ -189,7 +192,7 @@ def run_layers(
 
 
 class ElmoLstmStack(nn.Module):
-    """All layers of one direction: dropout before each, residuals (if set) from the second on."""
+    """All layers of one direction, with dropout before each, and residuals if configured."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -201,12 +204,12 @@ class ElmoLstmStack(nn.Module):
     ) -> tuple[list[Tensor], State]:
         """Run the layers one after the other.
 
-        As in bilm-tf, the residual adds the input after dropout, and the recurrent state
-        does not include the residual.
+        Residuals start at the second layer. As in bilm-tf, a residual connection adds the layer's
+        input after dropout, and the recurrent state does not include that sum.
 
         Args:
             inputs: Packed steps, shape `(steps, projection_size)`.
-            batch_sizes: Rows alive at each time step, as for `ElmoLstm`.
+            batch_sizes: Number of rows alive at each time step, as for `ElmoLstm`.
             state: h `(layers, batch, projection_size)` and c `(layers, batch, cell_size)`.
             reverse: Run from the last time step to the first, as for `ElmoLstm`.
 
@@ -220,8 +223,8 @@ class ElmoLstmStack(nn.Module):
 def can_run_together(module: nn.Module) -> bool:
     """Return whether a call of an LSTM or an LSTM stack only runs its own `forward`.
 
-    Hooks, wrappers (accelerate's offloading, peft's adapters) and checkpointing do more, and need
-    each module to be called.
+    With hooks, wrappers (accelerate's offloading, peft's adapters) or checkpointing, a call does
+    more, so the module itself must be called.
     """
     return (
         isinstance(module, ElmoLstm | ElmoLstmStack)
@@ -240,16 +243,16 @@ def run_stacks(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[tuple[list[Tensor], State]]:
-    """Run independent directions over the same packed sentences, at once if that is faster.
+    """Run independent directions over the same packed sentences, in parallel if that is faster.
 
-    `torch.compile` does not compile this: its compiler knows no packed weights.
+    `torch.compile` skips this function, because its compiler does not support packed weights.
 
     Args:
         stacks: The directions.
-        inputs: Packed steps of each, shape `(steps, projection_size)`.
-        batch_sizes: Rows alive at each time step, the same for all.
-        states: The state of each, as for `ElmoLstmStack`.
-        reverses: Whether each runs from the last time step to the first.
+        inputs: Packed steps of each direction, shape `(steps, projection_size)`.
+        batch_sizes: Number of rows alive at each time step, the same for all directions.
+        states: The state of each direction, as for `ElmoLstmStack`.
+        reverses: Whether each direction runs from the last time step to the first.
 
     Returns:
         The result of each stack's `forward`.
@@ -265,7 +268,7 @@ def _run_together(
     states: Sequence[State],
     reverses: Sequence[bool],
 ) -> list[Any]:
-    """Run all modules in one call of `run` if that gives the same; else call each module."""
+    """Run all modules in one call of `run` if the result is the same; else call each module."""
     if all(map(can_run_together, modules)):
         return run(modules, inputs, batch_sizes, states, reverses)
     return [

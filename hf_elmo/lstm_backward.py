@@ -32,15 +32,16 @@ def activate_backward(
     cell_before: Tensor,
     cell_clip: float | None,
 ) -> None:
-    """Compute the gradients of `activate`; a clipped value at the bound passes no gradient.
+    """Compute the gradients of `activate`; a cell value at its bound passes no gradient.
 
     Args:
         grad_output: Gradient of the output before its projection, shape `(alive, cell_size)`.
-        grad_cell: Gradient of the cell; changed in place into that of `cell_before`.
-        grad_sums: Filled with the gradient of the gates' sums, shape `(alive, 4 * cell_size)`.
-        step: The gates, the cell and its tanh, as `SavedSteps` has them.
-        cell_before: The cell of the step before, shape `(alive, cell_size)`.
-        cell_clip: Bound of the cell, or None.
+        grad_cell: Gradient of the cell; replaced in place by the gradient of `cell_before`.
+        grad_sums: Filled with the gradient of the gates before activation, shape
+            `(alive, 4 * cell_size)`.
+        step: The step's gates, cell and tanh of the cell, as in `SavedSteps`.
+        cell_before: The cell of the previous step, shape `(alive, cell_size)`.
+        cell_clip: Bound of the cell's absolute values; None = no bound.
     """
     aten = torch.ops.aten
     gates, cell, cell_tanh = step
@@ -73,16 +74,16 @@ def run_layer_backward(
 ) -> tuple[Tensor | None, ...]:
     """Compute the gradients of inputs, h, c and the four weights of `run_layer`.
 
-    The gradients of the gates' sums are computed step by step, and the gradient of each weight as
-    one product over all time steps. `weights` are not packed; `outputs` and `saved` are results of
-    the run, `grads` the gradients of outputs, h and c.
+    The gradients of the gates before activation are computed step by step. Then each weight's
+    gradient is one product over all time steps. `weights` are not packed, `outputs` and `saved` are
+    results of the forward run, and `grads` are the gradients of outputs, h and c.
     """
     config, sizes, wide = run.config, run.batch_sizes, run.wide_dtype
     state_weight = pack_weight(weights.state_weight.to(run.dtype).t())
     projection_weight = weights.projection_weight
     if projection_weight is not None:
         projection_weight = pack_weight(projection_weight.to(run.dtype).t())
-    grad_sums = outputs.new_empty(len(outputs), 4 * config.cell_size)  # of the gates' sums
+    grad_sums = outputs.new_empty(len(outputs), 4 * config.cell_size)  # before activation
     hidden = outputs.new_empty(len(outputs), config.cell_size)  # outputs before the projection
     grad_projected = torch.empty_like(outputs)  # after the projection, before the clip
     scratch = grad_sums.new_empty(max(sizes), 4 * config.cell_size, dtype=wide)
@@ -122,7 +123,7 @@ def run_layer_backward(
 
 
 class _RunWithGradients(torch.autograd.Function):
-    """Autograd function of `run_with_gradients`; results of all directions in one tuple."""
+    """Autograd function of `run_with_gradients`; it returns all directions' results in a tuple."""
 
     @staticmethod
     def forward(ctx: Any, runs: list[LayerRun], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -172,10 +173,10 @@ class _RunWithGradients(torch.autograd.Function):
 
 
 def run_with_gradients(runs: list[LayerRun], *tensors: Tensor | None) -> list[list[Tensor]]:
-    """Run the layer of each direction, with gradients.
+    """Run the layer of each direction, and record the run for autograd.
 
-    The tensors are the inputs, h, c and four weights of each direction, one direction after the
-    other. The result is a list of outputs, h and c for each direction.
+    `tensors` are the inputs, h, c and four weights of the first direction, then of the second
+    direction. The result has a list of outputs, h and c for each direction.
     """
     outputs = _RunWithGradients.apply(runs, *tensors)  # type: ignore[no-untyped-call]  # torch's own
     return split_evenly(outputs, len(runs))

@@ -10,11 +10,11 @@ from .configuration_elmo import ElmoConfig
 from .lstm_kernel_choice import choose_activation
 from .lstm_products import multiply, pack_weight
 
-MAX_CHUNK_STEPS = 128  # rows of the input product at a time: bounds memory, and stays in cache
-# Multiplications of a step in float32 from which a thread for each direction pays. In shorter
-# steps, the threads wait for each other between their operations, for Python's lock.
+MAX_CHUNK_STEPS = 128  # rows of inputs multiplied at once; the product stays in the CPU cache
+# Number of float32 multiplications in a step from which one thread per direction is faster. In
+# shorter steps, the threads wait for Python's global interpreter lock between operations.
 LONG_STEP = 2**24
-REDUCED_SPEED = 3  # of products in bfloat16, about, relative to float32
+REDUCED_SPEED = 3  # approximate speed of bfloat16 products, relative to float32
 
 
 class LayerRun(NamedTuple):
@@ -43,14 +43,14 @@ class LayerRun(NamedTuple):
 
     @property
     def has_long_steps(self) -> bool:
-        """Whether steps take long enough that a thread for each direction saves time."""
+        """Whether steps are so long that one thread per direction saves time."""
         rows = sum(self.batch_sizes) / len(self.batch_sizes)
         multiplications = rows * 4 * self.config.cell_size * self.config.projection_size
         is_fast = self.is_reduced and self.dtype != torch.float16
         return multiplications >= LONG_STEP * (REDUCED_SPEED if is_fast else 1)
 
     def chunks(self) -> Iterator[range]:
-        """Cut `times` into ranges of about `MAX_CHUNK_STEPS` rows."""
+        """Cut `times` into ranges of at most `MAX_CHUNK_STEPS` rows, or of one time step."""
         start = rows = 0
         for position, time in enumerate(self.times):
             if rows and rows + self.batch_sizes[time] > MAX_CHUNK_STEPS:
@@ -84,7 +84,7 @@ def pack_weights(weights: LayerWeights, config: ElmoConfig, dtype: torch.dtype) 
 
 
 class SavedSteps(NamedTuple):
-    """Values saved for the gradient: a tensor for each time step, in the order of time."""
+    """Values saved for the gradient: one tensor per time step, in time order in both directions."""
 
     gates: list[Tensor]  # i, f, o, j after their activations, (alive, 4 * cell_size)
     cells: list[Tensor]  # clipped, (alive, cell_size)
@@ -107,7 +107,7 @@ def run_layer(
         h: Initial state, shape `(batch, projection_size)`.
         c: Initial state, shape `(batch, cell_size)`.
         weights: The layer's packed weights.
-        saved: Lists with a place for each time step, to be filled; None = no gradient is wanted.
+        saved: Lists with one item per time step, which this call sets; None = no gradient needed.
 
     Returns:
         Outputs `(steps, projection_size)`, and the new h and c.
@@ -137,5 +137,5 @@ def run_layer(
             step_h.copy_(output)
             if saved is not None:
                 saved.gates[t], saved.cells[t], saved.cell_tanhs[t] = gates, cell.clone(), cell_tanh
-        del sums, step_sums  # before the next chunk's take as much again
+        del sums, step_sums  # before the next chunk allocates as much
     return outputs, new_h.to(h.dtype), new_c.to(c.dtype)

@@ -10,7 +10,7 @@ from .lstm_elementwise import activate, activate_fast
 
 @functools.cache
 def choose_activation(device: str, is_fast: bool) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Choose `activate` or `activate_fast`; on a GPU, the Triton kernel if Triton is there."""
+    """Choose `activate` or `activate_fast`; on a GPU, the Triton kernel if Triton is installed."""
     if device != "cuda":
         return activate_fast if is_fast else activate
     try:

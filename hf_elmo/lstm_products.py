@@ -1,8 +1,8 @@
-"""Weights packed once for the products of an LSTM's steps, `x @ weight^T`.
+"""Products `x @ weight^T` of an LSTM's steps, with weights that oneDNN packs once.
 
-oneDNN packs a weight for any number of rows, in float32 or bfloat16. Its operators are private to
-PyTorch, and this is the one module that uses them. `can_pack` tries them first; where
-they are missing or wrong, PyTorch's public operators compute instead.
+A packed weight serves any number of rows, in float32 or bfloat16. PyTorch's oneDNN operators are
+private, and only this module uses them. If `can_pack` finds that they are missing or wrong,
+PyTorch's public operators are used instead.
 """
 
 import functools
@@ -32,10 +32,10 @@ def can_pack(dtype: torch.dtype, device: str) -> bool:
 
 @functools.cache
 def choose_product_dtype(dtype: torch.dtype, device: str) -> torch.dtype:
-    """Return the dtype of products: float32 if a CPU has no products in a reduced dtype.
+    """Return the dtype for products: on a CPU, float32 replaces float16 and emulated bfloat16.
 
-    Without instructions for these, a CPU emulates bfloat16 and float16, several times slower than
-    float32. oneDNN's answer follows `ONEDNN_MAX_CPU_ISA`.
+    Without instructions for bfloat16, a CPU emulates it, several times slower than float32. The
+    environment variable `ONEDNN_MAX_CPU_ISA` can limit the instructions that oneDNN reports.
     """
     if device != "cpu" or dtype not in (torch.bfloat16, torch.float16):
         return dtype

@@ -12,22 +12,22 @@ import torch
 
 from .lstm_forward import LayerRun
 
-START_LOCK = threading.Lock()  # held while threads start: PyTorch's thread count differs meanwhile
+START_LOCK = threading.Lock()  # held while a start of threads changes PyTorch's thread count
 
 
 @functools.lru_cache(maxsize=1)
 def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor:
     """Start one thread for each direction; each gets `threads // number` of PyTorch's threads.
 
-    The started threads are kept for the next call, and made again after a fork (a new `process`),
-    which does not copy threads. PyTorch's count for other and for new threads stays as before.
+    The started threads are cached for the next call. After a fork (a new `process`), new threads
+    are started, since a fork copies no threads. PyTorch's count for all other threads is unchanged.
     """
     together = threading.Barrier(number)
 
     def set_up() -> None:
-        torch.get_num_threads()  # or the first operation would set it again
-        together.wait()  # so that each thread comes here once
-        torch.set_num_threads(max(1, threads // number))  # also what new threads begin with
+        torch.get_num_threads()  # else the first operation would reset the count
+        together.wait()  # so that each thread runs this function once
+        torch.set_num_threads(max(1, threads // number))  # also sets the count of new threads
 
     with START_LOCK, ThreadPoolExecutor(1) as new_thread:
         count = new_thread.submit(torch.get_num_threads).result()
@@ -37,7 +37,7 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         except BaseException:
-            together.abort()  # releases the threads that wait for one that failed
+            together.abort()  # releases the threads that wait for a failed thread
             pool.shutdown()
             raise
         finally:
@@ -50,15 +50,15 @@ def run_directions(
 ) -> list[Any]:
     """Call `function(index)` for each run, without autograd; in one thread per run if faster.
 
-    Threads that each run one direction need not wait for each other at every operation, as
-    PyTorch's threads must, and small operations, which PyTorch does not divide, run side by side.
+    PyTorch's own threads wait for each other at every operation; the directions' threads do not.
+    Small operations, which PyTorch does not divide among its threads, also run in parallel.
     """
 
     def call(index: int) -> Any:
         autocast: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if torch.amp.is_autocast_available(device):
             autocast = torch.autocast(device, enabled=False)
-        with torch.no_grad(), autocast:  # in this thread: it has settings of its own
+        with torch.no_grad(), autocast:  # each thread has its own settings
             return function(index)
 
     threads, number = torch.get_num_threads(), len(runs)

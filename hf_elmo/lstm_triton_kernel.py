@@ -1,7 +1,7 @@
 """The elementwise work of a time step on a GPU, as one Triton kernel.
 
-Without it, a step is about fifteen kernels. Each takes longer to launch than to run. With it, two
-products, two copies and a clip remain beside this kernel.
+Without it, a step needs about fifteen kernels, and each takes longer to launch than to run. With
+it, a step is this kernel, two products, two copies and a clip.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError as error:  # also keeps transformers from asking for it with trust_remote_code
+except ImportError as error:  # with `try`, transformers does not require Triton for remote code
     raise ImportError("Expected Triton, which comes with PyTorch for CUDA.") from error
 
 BLOCK_SIZE = 1024
@@ -30,7 +30,7 @@ def activate_kernel(
     is_clipped: tl.constexpr,
     block_size: tl.constexpr,
 ) -> None:
-    """Activate the gates and advance the cell in place, for one block of the cell's numbers."""
+    """Activate the gates and advance the cell in place, for one block of the cell's values."""
     place = tl.program_id(0) * block_size + tl.arange(0, block_size)
     within = place < numel
     gate = gates + place // cell_size * 4 * cell_size + place % cell_size
@@ -58,7 +58,7 @@ def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tens
         gates: The gates before activation, contiguous, in float32, shape `(alive, 4 * cell_size)`;
             activated in place.
         cell: Contiguous, in float32, shape `(alive, cell_size)`; advanced in place.
-        cell_clip: Bound of the cell, or None.
+        cell_clip: Bound of the cell's absolute values; None = no bound.
 
     Returns:
         The output before its projection and the tanh of the cell, shapes `(alive, cell_size)`.

@@ -38,14 +38,14 @@ def make_model_card(
     files: Iterable[tuple[str, str]] = (),
     tags: Iterable[str] = (),
 ) -> str:
-    """Describe a model, for the `README.md` beside its weights.
+    """Make the text of a model card, the `README.md` beside the weights.
 
     Args:
         config: The model's configuration; its `architectures` determine the task.
         name: Name for `from_pretrained`.
         license: Identifier of the weights' licence, as the Hub spells it; None = not stated. It is
-            never guessed: to convert or save a model does not change its owner.
-        language: Code or codes of the language ("en"), None = not stated.
+            never guessed, because only the owner of the weights can choose a licence.
+        language: Language code such as "en", or several codes; None = not stated.
         source: One or more sentences (Markdown) on the origin of the weights.
         files: Name and SHA-256 of each file that the weights come from.
         tags: Tags in addition to "elmo".

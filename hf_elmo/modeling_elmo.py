@@ -1,4 +1,4 @@
-"""The biLM in PyTorch: the encoder of words, and the model that runs the LSTMs after it."""
+"""The biLM in PyTorch: the encoder of words, and the model that runs the encoder and the LSTMs."""
 
 import copy
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from .word_cache import Encoder, WordCache, encode_distinct, encode_in_chunks
 class ElmoHighway(nn.Module):
     """Highway layer: `g * relu(transform(x)) + (1 - g) * x`, `g = sigmoid(gate(x))`.
 
-    Srivastava et al. 2015. bilm-tf calls this gate "carry", although it multiplies the transform
-    (bilm/model.py, `high`).
+    Srivastava et al. 2015. bilm-tf (bilm/model.py, `high`) calls `g` the "carry" gate, although `g`
+    multiplies the transform.
     """
 
     def __init__(self, width: int) -> None:
@@ -31,7 +31,7 @@ class ElmoHighway(nn.Module):
         self.transform = nn.Linear(width, width)
 
     def set_initial_values(self) -> None:
-        """Draw the weights; with a gate bias of -2, the layer at first mostly keeps its input."""
+        """Draw the weights; the initial gate bias of -2 makes the layer mostly keep its input."""
         deviation = self.gate.in_features**-0.5
         for linear, bias in ((self.gate, -2.0), (self.transform, 0.0)):
             initialization.normal_(linear.weight, std=deviation)
@@ -45,9 +45,9 @@ class ElmoHighway(nn.Module):
 class ElmoTokenEncoder(nn.Module):
     """Encoder of words by spelling, lexicon, or both (Kim et al. 2015; Peters et al. 2018).
 
-    Steps: character embedding, convolutions, maximum over *all* positions (the padding characters
-    are trained and take part), activation, highways. If there is a lexicon, its vector of the word
-    is joined in front. Last comes the projection to `projection_size`, if configured.
+    Steps: character embedding, convolutions, maximum over *all* positions (padding characters are
+    trained and included), activation, highways. If there is a lexicon, the word's lexicon vector is
+    concatenated in front. The last step is the projection to `projection_size`, if configured.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -93,11 +93,11 @@ class ElmoTokenEncoder(nn.Module):
             initialization.zeros_(self.projection.bias)
 
     def forward(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
-        """Encode words independently, in chunks of similar length, which bounds the memory.
+        """Encode words independently, in chunks of words of similar length to bound the memory.
 
         Args:
-            input_ids: Character ids, shape `(words, characters)`, or None without characters.
-            word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+            input_ids: Character ids, shape `(words, characters)`; None = the biLM reads none.
+            word_input_ids: Rows of the lexicon, shape `(words,)`; None = the biLM has no lexicon.
 
         Returns:
             Word vectors, shape `(words, projection_size)`, on the weights' device.
@@ -107,7 +107,7 @@ class ElmoTokenEncoder(nn.Module):
     def _encode_chunk(self, input_ids: Tensor | None, word_input_ids: Tensor | None) -> Tensor:
         parts = []
         device = next(self.parameters()).device
-        if device.type == "meta":  # the weights come when they are needed (accelerate's offloading)
+        if device.type == "meta":  # accelerate's offloading loads weights when they are used
             device = torch.device("cpu")
         if word_input_ids is not None:
             parts.append(self.word_embedding(word_input_ids.to(device)))
@@ -125,15 +125,15 @@ class ElmoTokenEncoder(nn.Module):
         return x  # (words, filters)
 
 
-# Module types of an unmodified encoder.
+# Types of the modules in an unmodified encoder.
 ENCODER_CLASSES = {ElmoTokenEncoder, ElmoHighway, nn.Conv1d, nn.Embedding, nn.Linear, nn.ModuleList}
 
 
 def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
     """Convolve words `(words, characters, width)` to `(words, positions, filters)`.
 
-    With so few channels, training by a product of windows takes a quarter less time. Without
-    training, a convolution is used: its order of sums is closer to the original implementation.
+    In training, a matrix product over windows takes a quarter less time, as there are few channels.
+    Otherwise, a convolution is used: it sums in an order closer to the original implementation's.
     """
     if not (torch.is_grad_enabled() and layer.training and layer.weight.requires_grad):
         return layer(x.transpose(1, 2)).transpose(1, 2)
@@ -144,14 +144,15 @@ def _convolve(x: Tensor, layer: nn.Conv1d) -> Tensor:
 def _initialize_table(table: Tensor) -> None:
     """Draw the rows of an embedding table; row 0, for "no token", is zero."""
     initialization.uniform_(table, -1.0, 1.0)
-    if not getattr(table, "_is_hf_initialized", False):  # a slice would not know
+    if not getattr(table, "_is_hf_initialized", False):  # a slice has no such attribute
         initialization.zeros_(table[0])
 
 
 class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
     """The bidirectional language model without a head (Peters et al. 2018).
 
-    Sentences are framed by `<S>` and `</S>` inside the model; outputs have rows for the words only.
+    The model itself adds `<S>` and `</S>` to sentences. By default, outputs have rows for the words
+    only.
     """
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -161,7 +162,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
-        # A copy of the encoder in float32, if products in its dtype are slow.
+        # A copy of the encoder in float32, if products in the model's dtype are slow.
         self.wide_encoder = KeptResult[ElmoTokenEncoder]()
         self.onnx_model = KeptResult[Any]()  # made by `hf_elmo.inference`
         self.post_init()
@@ -177,9 +178,9 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         return super().train(mode and any(weight.requires_grad for weight in self.parameters()))
 
     def clear_caches(self) -> None:
-        """Clear the results kept from the weights; needed after a write through `weight.data`.
+        """Clear all cached results; needed only after a write through `weight.data`.
 
-        The caches notice other changes of weights and of the configuration.
+        Other changes of the weights or of the configuration invalidate the caches automatically.
         """
         self.word_cache.clear()
         self.wide_encoder.clear()
@@ -189,7 +190,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
                 module.packed.clear()
 
     def get_input_embeddings(self) -> nn.Module:
-        """Return the table of characters, or of words if the model reads no characters."""
+        """Return the character table, or the lexicon if the model reads no characters."""
         encoder = self.token_encoder
         return encoder.char_embedding if self.config.char_embedding_size else encoder.word_embedding
 
@@ -212,7 +213,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
             return encode_distinct(encoder, self.config, None, None, input_ids, word_input_ids)
         dtype, product_dtype = self.dtype, choose_product_dtype(self.dtype, self.device.type)
         encode: Encoder = encoder
-        if product_dtype != dtype:  # products that are emulated are several times slower
+        if product_dtype != dtype:  # emulated products are several times slower
             wide = self.wide_encoder.get(
                 fingerprint, lambda: copy.deepcopy(encoder).to(product_dtype)
             )

@@ -1,4 +1,4 @@
-"""Heads over the biLM: the language model, labels for words, labels for sentences."""
+"""Heads over the biLM: language model, classifier of words, classifier of sentences."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,22 +16,22 @@ from .modeling_elmo import ElmoModel
 from .modeling_outputs import ElmoForPreTrainingOutput, ElmoModelOutput, ElmoState
 from .scalar_mix import ElmoScalarMix
 
-# Rows of the target vocabulary (bilm/data.py, `Vocabulary`; the first lines of its file).
+# Rows of `<S>` and `</S>`, the first in a target vocabulary (bilm/data.py, `Vocabulary`).
 SENTENCE_START_LABEL = 0
 SENTENCE_END_LABEL = 1
-IGNORED_LABEL = -100  # torch's cross entropy and all of transformers
+IGNORED_LABEL = -100  # as in PyTorch's cross entropy and in transformers
 
 
 class ElmoForPreTraining(ElmoPreTrainedModel):
     """The biLM as a language model: one softmax for both directions (Peters et al. 2018, 3.1).
 
-    All weights are trained, whatever `freeze_bilm` says.
+    All weights are trained; `freeze_bilm` has no effect.
 
     Raises:
         ValueError: If the configuration has no target vocabulary (`vocab_size` 0).
     """
 
-    # The predicted positions are more than the labels that Trainer counts (`</S>` and `<S>`).
+    # Trainer counts labels, but the model also predicts `</S>` and `<S>`, which have no label.
     accepts_loss_kwargs = False
 
     def __init__(self, config: ElmoConfig) -> None:
@@ -67,8 +67,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             input_ids: As for `ElmoModel`.
             attention_mask: As for `ElmoModel`.
             word_input_ids: As for `ElmoModel`.
-            labels: Rows of the words in the target vocabulary, shape `(batch, tokens)`; -100 = not
-                to be predicted. Values at padding are ignored; boundary targets are added.
+            labels: Rows of the words in the target vocabulary, shape `(batch, tokens)`; -100 = no
+                target. Values at padding are ignored. The model adds the targets `<S>` and `</S>`.
             state: As for `ElmoModel`.
             output_hidden_states: As for `ElmoModel`.
             **kwargs: Ignored (transformers passes extra arguments).
@@ -110,18 +110,18 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
 
 def _find_boundaries(framed: Tensor) -> tuple[Tensor, Tensor]:
-    """Mark the positions of `<S>` and of `</S>`, each of shape `(batch, tokens + 2)`."""
+    """Return masks of the positions of `<S>` and `</S>`, each of shape `(batch, tokens + 2)`."""
     columns = torch.arange(framed.shape[1], device=framed.device)
-    starts = framed.int().argmax(dim=1, keepdim=True)  # the first of the ones
+    starts = framed.int().argmax(dim=1, keepdim=True)  # index of the first 1
     ends = framed.shape[1] - 1 - framed.flip(1).int().argmax(dim=1, keepdim=True)
     return columns == starts, columns == ends
 
 
 def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
-    """Make the targets of the forward and the backward logits from the labels.
+    """Make the targets of both directions from the labels.
 
     Args:
-        labels: Shape `(batch, tokens)`.
+        labels: Target words, shape `(batch, tokens)`.
         framed: True where there is a word or a boundary, shape `(batch, tokens + 2)`.
 
     Returns:
@@ -138,7 +138,7 @@ def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, ...]:
-    """Cut layers `(batch, tokens + 2, width)` to `(batch, tokens, width)`, without boundaries."""
+    """Remove boundaries from layers: `(batch, tokens + 2, width)` to `(batch, tokens, width)`."""
     starts, ends = _find_boundaries(framed)
     boundaries = (starts | ends)[:, 1:-1, None]
     return tuple(layer[:, 1:-1].masked_fill(boundaries, 0.0) for layer in hidden_states)
@@ -149,8 +149,8 @@ def run_for_layers(
 ) -> tuple[tuple[Tensor, ...], ElmoModelOutput]:
     """Run a biLM and return all its layers, without a gradient graph if no weight is trained.
 
-    Heads call this and then mix the layers. The mix does not call the biLM itself: the library
-    accelerate would move the biLM to the device of the mix.
+    Heads call this function and then mix the layers. The mix must not call the biLM, because the
+    library accelerate would then move the biLM to the device of the mix.
 
     Args:
         elmo: The biLM.
@@ -174,18 +174,17 @@ def run_for_layers(
 class ElmoFeatures(nn.Module):
     """Mixes of a biLM's layers for a task (Peters et al. 2018, 3.2 and 3.3).
 
-    A head holds the biLM as `elmo` and this module as `features`. If no biLM weight is trained, the
-    biLM runs without a graph for gradients. With peft, `modules_to_save=["features"]` trains the
-    mixes beside adapters.
+    A head has the biLM as its attribute `elmo` and this module as `features`. If no weight of the
+    biLM is trained, the biLM runs without a gradient graph. With peft, adapters and mixes are
+    trained together if `modules_to_save=["features"]`.
 
     Args:
         config: All mixes start from the configured mix; `train_mix` says whether they are trained.
-        num_mixes: Number of mixes side by side; None = as configured (`num_scalar_mixes`).
-        dropout: Probability for each mix, in training only; None = as configured
-            (`classifier_dropout`).
+        num_mixes: Number of mixes; None = `num_scalar_mixes` of the configuration.
+        dropout: Dropout probability of each mix; None = `classifier_dropout` of the configuration.
 
     Attributes:
-        output_size: Width of all mixes side by side.
+        output_size: Sum of the widths of all mixes.
     """
 
     def __init__(
@@ -213,8 +212,8 @@ class ElmoFeatures(nn.Module):
     ) -> tuple[list[Tensor], ElmoModelOutput]:
         """Run the biLM and mix its layers.
 
-        Where accelerate keeps parts of a model on a disk, call `run_for_layers` and `mix` instead:
-        accelerate moves a module that is an argument.
+        If the library accelerate offloads parts of the model to a disk, call `run_for_layers` and
+        `mix` instead, because accelerate would move the argument `elmo` to another device.
 
         Args:
             elmo: The biLM.
@@ -222,8 +221,8 @@ class ElmoFeatures(nn.Module):
             **options: As for `ElmoModel`.
 
         Returns:
-            Each mix, shape `(batch, tokens, hidden_size)`; and the output of the biLM, with
-            all layers.
+            The mixes, each of shape `(batch, tokens, hidden_size)`; and the output of the biLM,
+            with all layers.
 
         Raises:
             ValueError: As `ElmoModel`.
@@ -232,19 +231,19 @@ class ElmoFeatures(nn.Module):
         return self.mix(layers, outputs.attention_mask), outputs
 
     def mix(self, layers: Sequence[Tensor] | Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        """Mix layers that were computed before.
+        """Mix layers that are already computed.
 
         Args:
             layers: Shape `(layers, batch, tokens, hidden_size)`, or a sequence of layers.
             mask: 1 where a row is a word, shape `(batch, tokens)`; used by layer norm.
 
         Returns:
-            Each mix, shape `(batch, tokens, hidden_size)`.
+            The mixes, each of shape `(batch, tokens, hidden_size)`.
         """
         return [mix(layers, mask) for mix in self.scalar_mixes]
 
     def penalty(self) -> Tensor:
-        """Return the loss `mix_l2 * sum ||w||^2` of weights w, which keeps mixes near the mean."""
+        """Return `mix_l2 * sum ||w||^2` over the mix weights w; it keeps mixes near the mean."""
         mixes = cast(Sequence[ElmoScalarMix], self.scalar_mixes)
         return self.mix_l2 * torch.stack([mix.penalty() for mix in mixes]).sum()
 
@@ -270,14 +269,14 @@ def pool_words(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
 
 class ElmoClassifier(ElmoPreTrainedModel):
-    """Base of both classifiers: a linear layer over the task's mixes scores the labels.
+    """Base class of both classifiers: a linear layer over the task's mixes scores the labels.
 
     Args:
         config: The configuration.
         mix_dropout: Dropout probability of each mix; None = `classifier_dropout`.
     """
 
-    accepts_loss_kwargs = True  # losses are sums over `num_items_in_batch` where Trainer gives it
+    accepts_loss_kwargs = True  # Trainer passes `num_items_in_batch`, which divides the loss
     output_class: type[TokenClassifierOutput | SequenceClassifierOutput]
 
     def __init__(self, config: ElmoConfig, *, mix_dropout: float | None = None) -> None:
@@ -308,8 +307,8 @@ class ElmoClassifier(ElmoPreTrainedModel):
             labels: See the class.
             state: As for `ElmoModel`.
             output_hidden_states: As for `ElmoModel`.
-            num_items_in_batch: Number of labels that divides the sum of losses; None = the number
-                in this call.
+            num_items_in_batch: Divisor of the sum of losses, the number of labels in the complete
+                batch; None = the number of labels in this call.
             **kwargs: Ignored (transformers passes extra arguments).
 
         Returns:
@@ -334,7 +333,7 @@ class ElmoClassifier(ElmoPreTrainedModel):
         return self.output_class(loss=loss, logits=logits, hidden_states=hidden_states)
 
     def compute_logits(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Compute scores of labels from the mixes, shape `(batch, tokens, output_size)`."""
+        """Score the labels of each word, given the mixes, shape `(batch, tokens, output_size)`."""
         return self.classifier(x)
 
     def compute_loss(
@@ -342,8 +341,8 @@ class ElmoClassifier(ElmoPreTrainedModel):
     ) -> Tensor:
         """Compute the loss of one call.
 
-        `num_items` is the number of labels of the complete batch, if this call computes only a part
-        of it; None = this call is the complete batch.
+        `num_items` is the number of labels of the complete batch, if this call has only a part of
+        the batch; None = this call has the complete batch.
         """
         raise NotImplementedError
 
@@ -356,7 +355,7 @@ def _share(labels: Tensor, num_items: Tensor | int | None) -> Tensor | float:
 class ElmoForTokenClassification(ElmoClassifier):
     """Classifier of words: a linear layer over the task's mixes (tagging, named entities).
 
-    The biLM is not trained unless the configuration says `freeze_bilm=False`. `labels` of `forward`
+    The biLM is trained only if the configuration has `freeze_bilm=False`. `labels` of `forward`
     have the shape `(batch, tokens)`; -100 = no label, as at padding. The loss is the cross entropy.
     """
 
@@ -365,7 +364,7 @@ class ElmoForTokenClassification(ElmoClassifier):
     def compute_loss(
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
-        """Compute the sum of cross entropies, divided by `num_items`, plus the mixes' penalty."""
+        """Compute the cross entropies' sum / `num_items`, plus this call's share of the penalty."""
         loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
         return loss + self.features.penalty() * _share(labels, num_items)
 
@@ -373,28 +372,28 @@ class ElmoForTokenClassification(ElmoClassifier):
 class ElmoForSequenceClassification(ElmoClassifier):
     """Classifier or regressor of sentences: a linear layer over pooled mixes (mean or maximum).
 
-    The biLM is not trained unless the configuration says `freeze_bilm=False`. `config.problem_type`
-    (the first labels set it if it is None) determines `labels` of `forward` and the loss:
+    The biLM is trained only if the configuration has `freeze_bilm=False`. `config.problem_type`
+    determines `labels` of `forward` and the loss. If it is None, the first labels determine it.
 
-    - `"single_label_classification"`: labels, shape `(batch,)`; cross entropy.
+    - `"single_label_classification"`: label ids, shape `(batch,)`; cross entropy.
     - `"multi_label_classification"`: 0.0 or 1.0, shape `(batch, num_labels)`; binary cross entropy.
-    - `"regression"`: numbers, shape `(batch,)` or `(batch, num_labels)`; squared error.
+    - `"regression"`: values, shape `(batch,)` or `(batch, num_labels)`; squared error.
     """
 
     output_class = SequenceClassifierOutput
 
     def __init__(self, config: ElmoConfig) -> None:
-        super().__init__(config, mix_dropout=0.0)  # dropout is for the pooled vectors
+        super().__init__(config, mix_dropout=0.0)  # the pooled vectors have dropout
         self.dropout = nn.Dropout(config.classifier_dropout)
 
     def compute_logits(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Compute scores of labels from pooled mixes."""
+        """Score the labels of each sentence, given the mixes of its words."""
         pooled = pool_words(x, mask.bool(), self.config.classifier_pooling)
         return self.classifier(self.dropout(pooled))
 
     def compute_loss(
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
-        """Compute the mean loss plus the mixes' penalty, both times this call's share of labels."""
+        """Compute the mean loss plus the penalty; multiply both by this call's share of labels."""
         loss = self.loss_function(labels, logits, self.config)
         return (loss + self.features.penalty()) * _share(labels, num_items)

@@ -11,7 +11,7 @@ from .lstm import State
 
 
 class ElmoState(NamedTuple):
-    """State of the LSTMs between two calls, as the original implementations carry it.
+    """State of the LSTMs after a call, with which the next call can continue.
 
     Each direction is `(h, c)`: h of shape `(layers, batch, projection_size)`, c of shape
     `(layers, batch, cell_size)`.
@@ -22,7 +22,7 @@ class ElmoState(NamedTuple):
 
 
 class StatefulOutput(ModelOutput):
-    """An output whose `state` is an attribute, but not a key or a part of the tuple.
+    """Output with an attribute `state` that is neither a key nor a part of the tuple.
 
     Pipelines and Trainer treat row i of every key's value as the row of sentence i. The first axis
     of a state is the layer, so the state must not be a key.
@@ -42,12 +42,12 @@ class ElmoModelOutput(StatefulOutput):
 
     Attributes:
         last_hidden_state: The top layer, shape `(batch, tokens, hidden_size)`.
-        elmo: The mix that the configuration sets, shape `(batch, tokens, hidden_size)`.
+        elmo: The configured mix of the layers, shape `(batch, tokens, hidden_size)`.
         hidden_states: On request, the word vectors (twice side by side if bidirectional) and
             each LSTM layer: `num_hidden_layers + 1` tensors `(batch, tokens, hidden_size)`.
-        state: The LSTMs' state after the last word of each sentence; an attribute only.
-        attention_mask: 1 where a row is a word, shape `(batch, tokens)`; with
-            `keep_sentence_boundaries` it is longer by 2 and also 1 at the boundaries.
+        state: The LSTMs' state after `</S>` (forward) or `<S>` (backward); an attribute, not a key.
+        attention_mask: 1 where a row is a word, shape `(batch, tokens)`. With
+            `keep_sentence_boundaries`, shape `(batch, tokens + 2)`, and 1 at boundaries too.
     """
 
     # transformers wants None as the default.
@@ -63,11 +63,11 @@ class ElmoForPreTrainingOutput(StatefulOutput):
     """Output of `ElmoForPreTraining`.
 
     Attributes:
-        loss: Mean of the directions' cross entropies, where labels were given.
-        forward_logits: Scores of each next word, before the softmax, shape
-            `(batch, tokens + 1, vocab_size)`: the row of `<S>`, then one of each word.
-        backward_logits: Scores of each previous word, likewise: a row of each word, then that of
-            `</S>`; None if unidirectional.
+        loss: Mean of the directions' cross entropies; None without labels.
+        forward_logits: Scores of the next word, before the softmax, for `<S>` and then each word,
+            shape `(batch, tokens + 1, vocab_size)`.
+        backward_logits: Scores of the previous word, before the softmax, for each word and then
+            `</S>`, shape `(batch, tokens + 1, vocab_size)`; None if unidirectional.
         hidden_states: As in `ElmoModelOutput`.
         state: As in `ElmoModelOutput`.
     """

@@ -10,12 +10,12 @@ def redirect(old: str, new: str) -> Callable[[str], Any]:
     """Make the `__getattr__` of a module that has moved.
 
     Args:
-        old: The name of the module.
-        new: The name of the module that holds its contents now.
+        old: The old name of the module.
+        new: The new name of the module.
     """
 
     def get(name: str) -> Any:
-        value = getattr(import_module(new), name)  # AttributeError: no such name there either
+        value = getattr(import_module(new), name)  # AttributeError if `new` lacks the name
         warnings.warn(
             f"{old}.{name} has moved: import it from {new}.", DeprecationWarning, stacklevel=2
         )

@@ -13,11 +13,12 @@ def pack_words(mask: Tensor) -> tuple[Tensor, list[int], Tensor, Tensor, Tensor]
         mask: True where there is a word, shape `(batch, tokens)`.
 
     Returns:
-        order: Sentences by falling length, shape `(batch,)`.
+        order: Indices of the sentences, longest sentence first, shape `(batch,)`.
         batch_sizes: Number of sentences that reach each time step.
-        entries: For each step, 0 = `<S>`, 1 = `</S>`, else 2 + the word's number in reading
+        entries: For each step, 0 = `<S>`, 1 = `</S>`, else 2 + the word's index in reading
             order, shape `(steps,)`.
-        rows, columns: Position of each step in a batch with boundary rows, shape `(steps,)`.
+        rows, columns: Position of each step in a batch `(batch, tokens + 2)` with boundaries, each
+            of shape `(steps,)`.
     """
     batch, tokens = mask.shape
     sentences = torch.arange(batch, device=mask.device)

@@ -9,9 +9,9 @@ from transformers.pipelines.token_classification import AggregationStrategy
 class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     """Tag the words of texts, or of lists of words.
 
-    The stock pipeline reads one id a token; here a token is a word, and a row of character ids. All
-    else is the stock pipeline's: entities, their spans, `aggregation_strategy` ("simple" is enough,
-    as no word is ever split), batches.
+    The stock pipeline reads one id per token. Here, a token is a word with a row of character ids.
+    Entities, their spans, batches and `aggregation_strategy` work as in the stock pipeline
+    ("simple" is enough, since no word is split).
 
         pipe = pipeline("token-classification", model="my-tagger", trust_remote_code=True)
         pipe = pipeline("token-classification", model=model, tokenizer=tokenizer,
@@ -39,11 +39,11 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
             sentence: The text, or the words joined by the delimiter.
             input_ids: Character ids, shape `(tokens, characters)`; not used.
             scores: Probabilities, shape `(tokens, num_labels)`.
-            offset_mapping: Start and end of each word: in the text, or in the word itself if the
+            offset_mapping: Start and end of each word in the text, or in the word itself if the
                 words were given, shape `(tokens, 2)`.
             special_tokens_mask: 1 where a row is padding, shape `(tokens,)`.
             aggregation_strategy: Not used, since no word is split.
-            word_ids: The number of each row's word, if the words were given.
+            word_ids: Index of each row's word, if the words were given; None for padding.
             word_to_chars_map: Span of each given word in `sentence`.
 
         Returns:

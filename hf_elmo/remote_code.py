@@ -7,8 +7,8 @@ from pathlib import Path
 
 from transformers.dynamic_module_utils import get_relative_import_files
 
-# Classes that the Auto classes load with `trust_remote_code=True`. All heads are listed: a head can
-# be loaded from any other's weights.
+# Classes that the Auto classes load with `trust_remote_code=True`. All heads are listed, because
+# each head can load the biLM of any saved model.
 MODEL_AUTO_MAP = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
@@ -21,12 +21,12 @@ MODULES = ("modeling_heads.py", "tokenization_elmo.py", "pipelines_elmo.py")
 
 
 def include_code(folder: str | PathLike[str]) -> None:
-    """Add code to a saved model, tokenizer or both, to load them without this package.
+    """Add code to a saved model, tokenizer or both, so that they load without this package.
 
     Copies the needed modules into the folder and names them in its configuration files. With
     `trust_remote_code=True`, `AutoModel.from_pretrained(folder)`, the Auto classes of all heads,
     `AutoTokenizer` and `pipeline("token-classification", folder)` then find the modules. Call this
-    function last: saving again removes the names.
+    function after the last save, because saving removes the modules' names.
 
     Args:
         folder: Folder that `save_pretrained` has written.

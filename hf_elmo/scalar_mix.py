@@ -24,15 +24,14 @@ def mix_layers(
 
     Args:
         layers: h, shape `(layers, batch, tokens, width)`.
-        weights: w, one number a layer, before the softmax, shape `(layers,)`.
+        weights: w, one value per layer, before the softmax, shape `(layers,)`.
         gamma: Factor of the sum.
         layer_norm: `"none"`; `"sentence"`: mean and variance over each sentence's words;
             `"batch"`: over all words of the batch, as bilm-tf's `weight_layers` does.
-        mask: 1 where a row is a word, shape `(batch, tokens)`; None = everywhere. With layer
-            norm, other rows are zeros.
+        mask: 1 where a row is a word, shape `(batch, tokens)`; None = everywhere.
 
     Returns:
-        Shape `(batch, tokens, width)`.
+        Shape `(batch, tokens, width)`. With layer norm, rows that are not words are zeros.
     """
     if layer_norm != "none":
         layers = _normalize_layers(layers, layer_norm, mask)
@@ -40,7 +39,7 @@ def mix_layers(
 
 
 def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mix layers `(layers, batch, tokens, width)` with the mix of the configuration."""
+    """Mix layers `(layers, batch, tokens, width)` with the configured weights and layer norm."""
     weights = torch.tensor(config.initial_mix_weights, device=layers.device)
     norm = config.mix_layer_norm
     return mix_layers(layers, weights, config.mix_gamma, layer_norm=norm, mask=mask)
@@ -64,13 +63,13 @@ class ElmoScalarMix(nn.Module):
     Computes `gamma * sum_j softmax(weights)_j * layer_j`, then dropout.
 
     Args:
-        num_layers: Layers to mix, the word vectors included.
+        num_layers: Number of layers to mix, with the word vectors.
         weights: Initial weights before the softmax; None = zeros, the mean of the layers.
         gamma: Initial factor.
         layer_norm: As in `mix_layers`.
-        dropout: Probability for the mix, in training only.
-        train_weights: Whether the weights are learned; otherwise they stay as given.
-        train_gamma: Whether gamma is learned; otherwise it stays as given.
+        dropout: Dropout probability of the mix.
+        train_weights: Whether the weights are trained.
+        train_gamma: Whether gamma is trained.
 
     Raises:
         ValueError: If the number of weights is not the number of layers.
@@ -122,9 +121,9 @@ class ElmoScalarMix(nn.Module):
         return self.dropout(mixed)
 
     def penalty(self) -> Tensor:
-        """Sum the squares of the weights: the paper's `||w||^2`, to be scaled by its lambda.
+        """Sum the squares of the weights: `||w||^2` in the paper, without its factor lambda.
 
-        Added to a loss, this sum keeps the mix near the layers' mean (Peters et al. 2018, 3.4).
-        A layer that is left out, with a weight of minus infinity, counts as 0.
+        Added to a loss, this sum keeps the mix near the layers' mean (Peters et al. 2018, 3.3).
+        A weight of minus infinity, which leaves a layer out, counts as 0.
         """
         return self.weights.where(self.weights.isfinite(), 0.0).square().sum()

@@ -19,7 +19,7 @@ NO_PAIRS = (
     "A biLM reads one text at a time, so this is no model for pairs (cross-encoders, zero-shot "
     "classification): `python -m hf_elmo train entailment` trains one over it."
 )
-# Arguments that `__call__` of the base class may pass on, with a meaning here or not.
+# Arguments that `__call__` of the base class may pass on; some have no meaning here.
 CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}
 
 
@@ -33,8 +33,8 @@ class ElmoEncoding:
         words: The words that have a row.
         spans: Start and end of each word in the text; None if the input was a list of words.
         first_word: Number of words that truncation cut off before the first kept word.
-        num_before: Padding rows before the words.
-        num_after: Padding rows after the words.
+        num_before: Number of padding rows before the words.
+        num_after: Number of padding rows after the words.
         n_sequences: Always 1: there are no pairs.
     """
 
@@ -60,7 +60,7 @@ class ElmoEncoding:
 
     @property
     def word_ids(self) -> list[int | None]:
-        """The position in the sentence of each row's word, None for padding."""
+        """The index in the sentence of each row's word, None for padding."""
         return self._pad(range(self.first_word, self.first_word + len(self.words)), None)
 
     @property
@@ -88,17 +88,17 @@ class ElmoEncoding:
         return None if self._find_place(row) is None else 0
 
     def token_to_word(self, row: int) -> int | None:
-        """Return the position in the sentence of a row's word."""
+        """Return the index in the sentence of a row's word, None for padding."""
         place = self._find_place(row)
         return None if place is None else self.first_word + place
 
     def token_to_chars(self, row: int) -> Span | None:
-        """Return the span of a row's word."""
+        """Return the span of a row's word, None for padding."""
         place = self._find_place(row)
         return None if place is None else self._span(place)
 
     def word_to_tokens(self, word: int, sequence: int = 0) -> Span | None:
-        """Return the row of a word, as a span of one row."""
+        """Return the row of a word, as a span of one row; None if the word was cut off."""
         place = word - self.first_word
         row = place + self.num_before
         return (row, row + 1) if 0 <= place < len(self.words) else None
@@ -111,21 +111,21 @@ class ElmoEncoding:
         return self._span(place)
 
     def char_to_token(self, character: int, sequence: int = 0) -> int | None:
-        """Return the row of the word to which a character of the text belongs."""
+        """Return the row of the word that contains a character of the text, if any."""
         for row, (start, end) in enumerate(self.offsets):
             if start <= character < end:
                 return row
         return None
 
     def char_to_word(self, character: int, sequence: int = 0) -> int | None:
-        """Return the position in the sentence of the word to which a character belongs."""
+        """Return the index in the sentence of the word that contains a character, if any."""
         row = self.char_to_token(character)
         return None if row is None else self.token_to_word(row)
 
-    # One lookup builds no list of the sentence: users ask for row after row.
+    # The lookups build no list of all rows, because callers look up one row after the other.
 
     def _find_place(self, row: int) -> int | None:
-        """Return the place in `words` of a row's word, None for padding."""
+        """Return the index in `words` of a row's word, None for padding."""
         rows = range(self.num_before + len(self.words) + self.num_after)
         place = rows[row] - self.num_before  # a negative row counts from the end
         return place if 0 <= place < len(self.words) else None
@@ -142,7 +142,7 @@ def find_width(
     *,
     is_tensor: bool,
 ) -> int | None:
-    """Find the number of words to which sentences are padded; None = each keeps its length."""
+    """Find the number of words to which sentences are padded; None = no padding."""
     if max_length is not None and max_length < 0:
         raise ValueError(f"Expected max_length of at least 0 words, got {max_length}.")
     if multiple is not None and multiple < 1:
@@ -181,7 +181,7 @@ def check_options(text_pair: object, options: Mapping[str, Any]) -> None:
 def read_sentences(
     text: Any, is_split_into_words: bool, word_pattern: str
 ) -> tuple[bool, list[ElmoEncoding]]:
-    """Check the input; return whether it is a batch, and its sentences."""
+    """Check the input; return whether it is a batch, and the list of its sentences."""
     if not is_split_into_words:
         is_batch = not isinstance(text, str)
         texts = text if is_batch else [text]
@@ -212,7 +212,7 @@ def _check_texts(texts: Any) -> None:
 
 
 def _is_pair(value: object) -> bool:
-    """Return whether a value is two texts rather than two words, which contain no spaces."""
+    """Return whether a value is a pair of texts: two strings, at least one with a space inside."""
     return (
         isinstance(value, list | tuple)
         and len(value) == 2
@@ -222,7 +222,7 @@ def _is_pair(value: object) -> bool:
 
 
 def check_words(words: Any, number: int) -> None:
-    """Check that a sentence is a list of strings; `number` is its number, for the error."""
+    """Check that a sentence is a list of strings; `number` is its index, for the error message."""
     _check_list(words, f"words as sentence {number}")
     if all(issubclass(kind, str) for kind in set(map(type, words))):  # faster than word by word
         return
@@ -234,9 +234,9 @@ def check_words(words: Any, number: int) -> None:
 
 
 def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any], bool]:
-    """Check encoded sentences; return each feature by sentence, and whether these are a batch.
+    """Check encoded sentences; return lists of each feature, and whether the input is a batch.
 
-    The feature `main` has `num_axes` axes in one sentence.
+    Each list has one item per sentence. For one sentence, the feature `main` has `num_axes` axes.
     """
     is_list = not isinstance(encoded, Mapping)
     first = encoded[0] if is_list and len(encoded) > 0 else encoded
@@ -255,7 +255,7 @@ def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any
 def lay_out(
     flat: Array, lengths: Sequence[int], width: int | None, is_left: bool
 ) -> Array | list[Array]:
-    """Arrange by sentence one number for each word of all sentences, shape `(words,)`.
+    """Arrange the values of all words, shape `(words,)`, by sentence.
 
     Returns:
         Shape `(batch, width)` with 0 as padding; without a width, an array for each sentence.
@@ -270,7 +270,7 @@ def lay_out(
 
 
 def join_rows(name: str, sentences: Sequence[Any], lengths: Sequence[int], num_cells: int) -> Array:
-    """Join one input's values of all sentences in one array; its first row is for padding."""
+    """Join the values of one input, all sentences, in one array; its first row is padding."""
     tail = (num_cells,) if name == "input_ids" else ()
     arrays = [np.full((1, *tail), int(name == SPECIAL_MASK), np.int64)]
     for sentence, length in zip(sentences, lengths, strict=True):
@@ -285,7 +285,7 @@ def join_rows(name: str, sentences: Sequence[Any], lengths: Sequence[int], num_c
 
 
 def take(tables: Mapping[str, Array], rows: Array | list[Array]) -> dict[str, Any]:
-    """Select rows of each table: as one array, or for a list of rows as a list of arrays."""
+    """Select rows of each table: one array, or a list of arrays if `rows` is a list of arrays."""
     if isinstance(rows, np.ndarray):
         return {name: table[rows] for name, table in tables.items()}
     return {name: [table[row] for row in rows] for name, table in tables.items()}
@@ -311,5 +311,5 @@ def make_batch(
             name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
             for name, value in data.items()
         }
-    # An ElmoEncoding has the methods that the base class calls of the Rust tokenizers' encodings.
+    # `BatchEncoding` calls the same methods of an ElmoEncoding as of a Rust tokenizer's encoding.
     return BatchEncoding(data, encodings, return_tensors)

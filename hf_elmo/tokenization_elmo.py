@@ -45,49 +45,50 @@ VOCAB_FILES_NAMES = {"char_vocab_file": "char_vocab.json", "word_vocab_file": "w
 
 
 class ElmoTokenizer(PythonBackend):
-    """Turn words into the ids that a biLM reads.
+    """Tokenizer that turns words into the ids that a biLM reads.
 
     A word is always one row: `[word start, characters, word end, padding characters]`, cut or
     filled to `max_characters_per_token` cells. A row of zeros is not a word. The characters are the
-    UTF-8 bytes of the word (lone surrogates are omitted), or its code points as listed in a given
+    UTF-8 bytes of the word (lone surrogates are omitted), or the word's code points if there is a
     `char_vocab`. With a `word_vocab`, a word also has an id in that lexicon. The model itself adds
     the boundaries of a sentence, so the tokenizer makes no rows for them.
 
     Sources, with all ids shifted by one here: bilm-tf (`UnicodeCharsVocabulary`), AllenNLP
     (`ELMoCharacterMapper`), ELMoForManyLangs (`create_one_batch`).
 
-    `tokenizer(sentences, is_split_into_words=True)` leaves words as they are; without
+    `tokenizer(sentences, is_split_into_words=True)` reads lists of words. Without
     `is_split_into_words`, a sentence is a text in which `word_pattern` finds the words. The result:
 
     - `input_ids (batch, tokens, characters)`, unless the biLM reads no characters,
     - `word_input_ids (batch, tokens)`, if there is a `word_vocab`,
     - `attention_mask (batch, tokens)`: 1 = a word, 0 = padding.
 
-    Without `return_tensors` these are NumPy arrays: one for the batch if `padding` is on, else one
-    for each sentence. `max_length` and `pad_to_multiple_of` count words. As everywhere in
-    `transformers`, an empty list is one sentence if `is_split_into_words`, else an empty batch.
+    Without `return_tensors`, these are NumPy arrays: one for the batch if `padding` is on, else one
+    for each sentence. `max_length` and `pad_to_multiple_of` count words. As in all of
+    `transformers`, `[]` is one empty sentence if `is_split_into_words`, else an empty batch.
 
     Args:
         characters: Spelling of a word; None = bytes, or code points if `char_vocab` is given. With
             "none", a word only has its id in `word_vocab`.
-        char_vocab: Entries of the character table; the first has id 1. Entries of one code point
-            and `unknown` are used. If entries are equal, here or in `word_vocab`, the last one
-            counts, as in the original implementations.
-        word_vocab: Entries of the word lexicon; the first has id 1. None = no lexicon. Complete
-            words are looked up; with code points, the words as cut to their cells.
-        max_characters_per_token: Cells of a word, its start and end marks included.
+        char_vocab: Entries of the character table; the first has id 1. Only `unknown` and entries
+            of one code point are used. If an entry occurs twice, here or in `word_vocab`, the last
+            one counts, as in the original implementations.
+        word_vocab: Entries of the lexicon; the first has id 1. None = no lexicon. Complete words
+            are looked up, or with code points, words that are cut to fit their cells.
+        max_characters_per_token: Number of cells (ids) of a word, word start and end included.
         sentence_start: Word that means the start of a sentence.
         sentence_end: Word that means the end of a sentence.
         unknown: Entry of the vocabularies for words and characters that are not in them.
-        map_boundary_words: Whether literal `sentence_start` and `sentence_end` words are the
-            boundaries; else they are words like any other.
+        map_boundary_words: Whether the words `sentence_start` and `sentence_end` are read as
+            boundaries. If not, they are spelled like other words and have the lexicon id of
+            `unknown`.
         word_pattern: Regular expression (of the `regex` package); its matches in a text are the
             words.
-        pad_token: Word for a row of zeros, where ids are turned back into words.
+        pad_token: Word that represents a row of zeros when ids are turned back into words.
         kwargs: The special character ids of `ElmoConfig` (`sentence_start_char_id`,
             `sentence_end_char_id`, `word_start_char_id`, `word_end_char_id`, `char_padding_id`),
-            with its defaults; and arguments of every tokenizer, such as `padding_side` or
-            `model_max_length`.
+            with the defaults of `ElmoConfig`; and arguments of every tokenizer, such as
+            `padding_side` or `model_max_length`.
 
     Raises:
         ValueError: If the arguments contradict each other.
@@ -122,7 +123,7 @@ class ElmoTokenizer(PythonBackend):
         self.unknown = unknown
         self.map_boundary_words = map_boundary_words
         self.word_pattern = word_pattern
-        saved = dict(vars(self))  # `save_pretrained` writes what the base class is given
+        saved = dict(vars(self))  # `save_pretrained` writes the base class's arguments
         kwargs.pop("auto_map", None)  # names files that saving would not write
         super().__init__(**saved, pad_token=pad_token, **kwargs)  # type: ignore[no-untyped-call]
 
@@ -148,9 +149,9 @@ class ElmoTokenizer(PythonBackend):
         """Build the tokenizer that fits a biLM.
 
         Args:
-            config: The biLM's configuration; it gives the number of cells and the special ids.
+            config: The biLM's configuration, with the number of cells and the special ids.
             char_vocab: See the class; None = bytes, if the biLM reads characters.
-            word_vocab: See the class; needed if the biLM has a word lexicon.
+            word_vocab: See the class; needed if the biLM has a lexicon.
             kwargs: Further arguments of the class.
 
         Raises:
@@ -176,8 +177,8 @@ class ElmoTokenizer(PythonBackend):
         """Read the vocabulary files that `from_pretrained` has found.
 
         Raises:
-            FileNotFoundError: If there was no `tokenizer_config.json` of this class.
-            ValueError: If a file is not a list.
+            FileNotFoundError: If there is no `tokenizer_config.json` of this class.
+            ValueError: If a file is not a JSON list.
         """
         if "characters" not in kwargs:  # the base class would use the defaults
             raise FileNotFoundError(
@@ -194,7 +195,7 @@ class ElmoTokenizer(PythonBackend):
     def save_vocabulary(
         self, save_directory: str | PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Write each vocabulary as a JSON list, an entry a line; bytes have no vocabulary."""
+        """Write each vocabulary as a JSON list, one entry per line; bytes have no vocabulary."""
         paths = []
         for name, file_name in VOCAB_FILES_NAMES.items():
             vocab = getattr(self, name.removesuffix("_file"))
@@ -213,14 +214,14 @@ class ElmoTokenizer(PythonBackend):
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids in the first of `model_input_names`, the id 0 included."""
+        """Number of different ids in the first of `model_input_names`, with id 0."""
         return self._tables.num_ids
 
     def __len__(self) -> int:
         return self.vocab_size
 
     def get_vocab(self) -> dict[str, int]:
-        """Map characters to ids, or words of the lexicon if the biLM reads no characters."""
+        """Map characters to ids; if the biLM reads no characters, map words of the lexicon."""
         if self.characters != "bytes":
             return {entry: row for row, entry in enumerate(self._tables.entries)}
         return {
@@ -240,10 +241,10 @@ class ElmoTokenizer(PythonBackend):
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]
 
     def add_special_tokens(self, *args: Any, **kwargs: Any) -> int:
-        """Set the padding token, as the base class does; any other token is an error.
+        """Set the padding token, as the base class does; refuse any other token.
 
         Raises:
-            ValueError: If the vocabulary would grow. Nothing has changed then.
+            ValueError: If the vocabulary would grow. The tokenizer then stays unchanged.
         """
         before = dict(self._special_tokens_map), list(self._extra_special_tokens)
         try:
@@ -270,7 +271,7 @@ class ElmoTokenizer(PythonBackend):
         """Return the ids of distinct words, faster than a call of the tokenizer does.
 
         Args:
-            words: Words, none of them twice.
+            words: Words without duplicates.
 
         Returns:
             Character ids, shape `(words, characters)`, and rows of the lexicon, shape `(words,)`;
@@ -347,21 +348,21 @@ class ElmoTokenizer(PythonBackend):
         return_tensors: str | TensorType | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """Pad sentences that were encoded before, as data collators do.
+        """Pad encoded sentences; data collators call this method.
 
         Args:
-            encoded_inputs: A sentence (a mapping from input names to ids), a list of them, or a
-                mapping from input names to lists of ids. Values of other names are passed on.
+            encoded_inputs: A sentence (a mapping from input names to ids), a list of sentences, or
+                a mapping from input names to lists of ids. Other values are returned unchanged.
             padding: True or "longest", "max_length", or False.
-            max_length: Words of a sentence with `padding="max_length"`.
-            pad_to_multiple_of: Words of a sentence are made a multiple of this.
+            max_length: Number of words after padding with `padding="max_length"`.
+            pad_to_multiple_of: The number of words after padding is a multiple of this.
             padding_side: "left" or "right"; None = `self.padding_side`.
-            return_attention_mask: False adds no mask to sentences that come without one.
-            return_tensors: "pt", "np", or None: PyTorch if the ids are, else NumPy.
+            return_attention_mask: False = add no mask to sentences without a mask.
+            return_tensors: "pt" or "np"; None = PyTorch tensors if the ids are, else NumPy arrays.
             verbose: As in the base class.
 
         Returns:
-            The padded ids, shapes as from the tokenizer itself.
+            The padded ids, in the shapes that a call of the tokenizer returns.
 
         Raises:
             ValueError: If there are no ids, or a sentence is longer than `max_length`.
@@ -395,7 +396,7 @@ class ElmoTokenizer(PythonBackend):
         return 1 if self.characters == "none" else 2
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
-        """Encode one word or several.
+        """Encode one or several words.
 
         Returns:
             For each word, the list of its character ids, or its id in the lexicon if the biLM reads

@@ -1,4 +1,4 @@
-"""Fingerprints of weights, used to invalidate caches, and the cache of one result."""
+"""Fingerprints of weights, used to invalidate caches, and a cache of one result."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
@@ -12,11 +12,12 @@ Result = TypeVar("Result")
 
 
 class WeightFingerprint:
-    """Identity and version of weights, with their settings; equal as long as nothing changes.
+    """Identity and version of weights, with the configuration and the autocast dtype.
 
-    No value of a weight is read, so a GPU is not synchronised. PyTorch counts writes to a tensor,
-    but not writes through `weight.data` or by fused optimisers. Code that writes through `data`
-    calls `ElmoModel.clear_caches` or `torch.autograd.graph.increment_version`.
+    Two fingerprints are equal if nothing changed between them. No value of a weight is read, so a
+    GPU is not synchronised. PyTorch counts writes to a tensor, but not writes through `weight.data`
+    or by fused optimisers. After a write through `weight.data`, call `ElmoModel.clear_caches` or
+    `torch.autograd.graph.increment_version`.
     """
 
     def __init__(self, config: ElmoConfig, weights: list[Tensor]) -> None:
@@ -24,7 +25,7 @@ class WeightFingerprint:
         has_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         dtype = has_autocast and torch.get_autocast_dtype(device)
         self._weights = weights
-        self._values = [w.detach() for w in weights]  # alive, so that no other gets their address
+        self._values = [w.detach() for w in weights]  # kept, so that addresses are not reused
         self._state = dtype, dict(vars(config)), [(w.data_ptr(), w._version) for w in weights]
 
     def __eq__(self, other: object) -> bool:
@@ -41,9 +42,9 @@ class WeightFingerprint:
 
 
 def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightFingerprint | None:
-    """Take the fingerprint of weights; None if changes would not be seen: then cache nothing.
+    """Take the fingerprint of weights; None = changes could go unnoticed, so cache nothing.
 
-    Only plain parameters have a fingerprint. Inference tensors have no version, and the weights of
+    Only plain parameters have a fingerprint. Inference tensors have no version. The weights of
     parametrizations, pruning, `functional_call` and quantized subclasses are computed elsewhere.
     """
     weights = list(weights)
@@ -54,20 +55,20 @@ def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> Weight
 def fingerprint_module(
     config: ElmoConfig, module: nn.Module, classes: Collection[type[nn.Module]]
 ) -> WeightFingerprint | None:
-    """Take the fingerprint of a module; None if its result may depend on more than its weights.
+    """Take the fingerprint of a module; None = its result may depend on more than its weights.
 
     Args:
         config: Configuration of the module.
         module: The module.
-        classes: Allowed types of the module and its parts. A subclass does not count: adapters and
-            parametrizations make subclasses, and keep weights where nobody looks for them. No part
-            may be replaced, wrapped or hooked.
+        classes: Allowed types of the module and its parts. Subclasses are not allowed, because
+            adapters and parametrizations make subclasses with weights elsewhere. No part may have
+            hooks or a replaced `forward`.
     """
     if nn.modules.module._has_any_global_hook():
         return None
     weights: list[Tensor | None] = []
     parts: list[Any] = [module]  # `parameters()` takes several times as long
-    for part in parts:  # which grows meanwhile
+    for part in parts:  # the loop body appends to it
         if (
             type(part) not in classes
             or part._forward_hooks
@@ -81,9 +82,9 @@ def fingerprint_module(
 
 
 class KeptResult(Generic[Result]):
-    """Cache of one result, kept while its key is the same, and neither copied nor pickled.
+    """Cache of one result, valid for one key; copies and pickles of the cache are empty.
 
-    Threads may share it.
+    Threads may share a cache.
     """
 
     def __init__(self) -> None:
@@ -94,8 +95,8 @@ class KeptResult(Generic[Result]):
         self._kept: tuple[Any, Result] | None = None
 
     def get(self, key: Any, compute: Callable[[], Result]) -> Result:
-        """Return the result for a key; compute it only if no result for that key is kept."""
-        kept = self._kept  # once: another thread may replace it
+        """Return the result for a key; compute it only if it is not cached for that key."""
+        kept = self._kept  # read once, because another thread may replace it
         if kept is None or kept[0] != key:
             self._kept = kept = key, compute()
         return kept[1]

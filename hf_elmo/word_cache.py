@@ -15,9 +15,9 @@ from .configuration_elmo import ElmoConfig
 
 WORDS_PER_CHUNK = 128  # words encoded at a time: bounds memory
 MAX_BYTES = 64 * 2**20  # about 28,000 words of the original model
-ENTRY_BYTES = 250  # of a key's bytes object, the number of its slot, and their node in the dict
+ENTRY_BYTES = 250  # per entry, without key and vector: bytes object, slot number, node in the dict
 
-# Character ids `(words, characters)` and rows of the lexicon `(words,)`; None = not read.
+# Character ids `(words, characters)` and rows of the lexicon `(words,)`; None if not read.
 WordIds = tuple[Tensor | None, Tensor | None]
 
 # Encodes words, given the two tensors of ids; returns `(words, projection_size)`.
@@ -32,15 +32,15 @@ def encode_distinct(
     input_ids: Tensor | None,
     word_input_ids: Tensor | None,
 ) -> Tensor:
-    """Return the vectors of words; encode each distinct word that is not cached once.
+    """Return the vectors of words; encode only words that are not cached, each of them once.
 
     Args:
         encoder: Computes the vectors of words.
-        config: Its vocabulary sizes bound the ids.
-        cache: Stores the vectors; None = they are not cached.
+        config: Configuration of the biLM; ids must be below its vocabulary sizes.
+        cache: Stores the vectors; None = cache nothing.
         state: Fingerprint of the encoder's weights; the cache is valid for this state only.
-        input_ids: Character ids, shape `(words, characters)`, or None without characters.
-        word_input_ids: Rows of the lexicon, shape `(words,)`, or None without a lexicon.
+        input_ids: Character ids, shape `(words, characters)`; None = the biLM reads none.
+        word_input_ids: Rows of the lexicon, shape `(words,)`; None = the biLM has no lexicon.
 
     Returns:
         Word vectors, shape `(words, width)`, on the weights' device.
@@ -90,12 +90,12 @@ def encode_in_chunks(
 ) -> Tensor:
     """Encode words of similar length together, a bounded number at a time.
 
-    Most padding is cut off: the character CNN takes a maximum over windows, and all windows that
-    contain only padding give the same value.
+    Most padding is cut off without changing the result: the character CNN takes a maximum over
+    windows, and all windows that contain only padding give the same value.
 
     Args:
         encode: Computes the vectors of a chunk.
-        config: Its filters and its padding character id are used.
+        config: Configuration of the biLM; provides the filters and the padding character id.
         input_ids: As for `encode_distinct`.
         word_input_ids: As for `encode_distinct`.
 
@@ -119,10 +119,10 @@ def encode_in_chunks(
 
 
 class WordCache:
-    """Cache of word vectors; when it is full, the least recently used ones are dropped.
+    """Cache of word vectors; when it is full, it drops the least recently used vectors.
 
     A vector depends on a word, on weights and on settings. When the fingerprint of weights and
-    settings changes, all vectors are dropped. Threads can share a cache. Copies and forked
+    settings changes, the cache drops all vectors. Threads can share a cache. Copies and forked
     processes start with an empty cache.
 
     Args:
@@ -169,7 +169,7 @@ class WordCache:
             Vectors, shape `(words, width)`.
         """
         if os.getpid() != self._process:
-            self._start()  # a thread of the parent may have held the lock when it forked
+            self._start()  # at the fork, a thread of the parent may have held the lock
         with self._lock:
             if weights != self._weights:
                 self._forget(weights)
@@ -198,12 +198,12 @@ class WordCache:
     def _keep(self, keys: list[bytes], vectors: Tensor) -> None:
         if self._table is None:
             entry_bytes = ENTRY_BYTES + len(keys[0]) + vectors[0].nbytes
-            with torch.inference_mode(False):  # one made in it could never enter autograd
+            with torch.inference_mode(False):  # else autograd could not use the table
                 self._table = vectors.new_empty(self.max_bytes // entry_bytes, vectors.shape[1])
         capacity = len(self._table)
         slots = {}
         for number in range(max(len(keys) - capacity, 0), len(keys)):
-            if keys[number] not in self._slots:  # another thread may have put it there
+            if keys[number] not in self._slots:  # another thread may have stored it
                 is_full = len(self._slots) == capacity
                 slot = self._slots.popitem(last=False)[1] if is_full else len(self._slots)
                 self._slots[keys[number]] = slot

@@ -4,16 +4,16 @@ from typing import TypeAlias
 
 import regex
 
-# Words of a text: a number with its inner points and commas; an apostrophe after a word with the
-# letters behind it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; any
-# other visible character alone, with what combines with it (\X, so that a flag is one word).
+# A word is: a number with inner points and commas; an apostrophe after a word, with the letters
+# that follow it ("don't" = "don", "'t"); a run of letters, marks, digits and underscores; or any
+# other visible character, with characters that combine with it (\X, so that a flag is one word).
 WORD_PATTERN = r"\d+(?:[.,]\d+)+|(?<=\w)['’]\w+|\w+|(?!\s)\X"
 
 Span: TypeAlias = tuple[int, int]
 
 
 def split_text(text: str, word_pattern: str = WORD_PATTERN) -> tuple[list[str], list[Span]]:
-    """Find the words of a text, and the characters where each starts and ends."""
+    """Find the words of a text, and the start and end position of each word."""
     spans = [match.span() for match in regex.finditer(word_pattern, text)]
     spans = [(start, end) for start, end in spans if start < end]
     return [text[start:end] for start, end in spans], spans

@@ -26,8 +26,8 @@ from .spacy_data import find_entities, read_tokenizer_rules
 
 WEB = Path(__file__).with_name("web")
 PACKAGE_NAME, LOCK_NAME = "package.json", "package-lock.json"
-RUNTIME_FILES = {  # in the package onnxruntime-web, and in the page's folder
-    "ort.wasm.bundle.min.mjs": "onnxruntime.js",  # hosts know the type of .js better than of .mjs
+RUNTIME_FILES = {  # names in the package onnxruntime-web, and names in the page's folder
+    "ort.wasm.bundle.min.mjs": "onnxruntime.js",  # some hosts serve .mjs with a wrong MIME type
     "ort-wasm-simd-threaded.mjs": "ort-wasm-simd-threaded.mjs",  # for Node.js, not for browsers
     "ort-wasm-simd-threaded.wasm": "ort-wasm-simd-threaded.wasm",
 }
@@ -46,9 +46,9 @@ def write_demo(
 
     Args:
         folder: A folder that does not exist or is empty.
-        name: Folder or name of a biLM that reads words as UTF-8 bytes only.
+        name: Folder or name of a biLM that reads only the UTF-8 bytes of words.
         int8: Whether to store the weights of the LSTMs in 8 bits.
-        pipelines: spaCy pipelines; the page shows entities that they find.
+        pipelines: spaCy pipelines; the page shows the entities that they find.
         runtime: Folder of the npm package onnxruntime-web; None = install it by npm.
 
     Raises:
@@ -88,7 +88,7 @@ def write_demo(
 def _load(
     name: str,
 ) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer, TargetVocabulary | None]:
-    """Load a model, with its softmax if it has one."""
+    """Load a model, with its softmax and target vocabulary if it has both."""
     name = resolve_name(name)
     check_name(name)
     config = AutoConfig.from_pretrained(name)
@@ -189,11 +189,11 @@ def _write_softmax(
     """Write the softmax: scales and biases in float32, then weights in 8 bits, row by row.
 
     Returns:
-        The words, and the vectors that predict the first and the last word of a sentence.
+        The target words, and the vectors that predict the first and the last word of a sentence.
     """
     weight: Array = model.softmax.weight.numpy()
     bias: Array = model.softmax.bias.numpy().copy()
-    bias[vocabulary.special_ids] = -np.inf  # never guessed
+    bias[vocabulary.special_ids] = -np.inf  # never suggested by the page
     scales = np.abs(weight).max(axis=1) / 127
     rounded = np.rint(weight / np.maximum(scales, 1e-30)[:, None]).astype(np.int8)
     with path.open("wb") as file:

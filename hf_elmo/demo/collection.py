@@ -34,7 +34,7 @@ class SenseMap(NamedTuple):
 
 
 class Collection:
-    """Sentences with the layers of their words.
+    """Sentences with the vectors of their words, one for each layer.
 
     Args:
         model: The biLM, alone or with its softmax, in evaluation mode.
@@ -42,8 +42,8 @@ class Collection:
         sentences: Pairs of a sense, such as `"bank: river"` or `""`, and the words of a sentence.
 
     Attributes:
-        places: Sentence and position of each word that consists of letters.
-        vectors: Layers of these words, shape `(layers, places, width)`.
+        places: Indices of the sentence and of the word, for each word that consists of letters.
+        vectors: Vectors of these words, shape `(layers, places, width)`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Collection:
 
 
 def read_collection(path: Path = SENTENCES) -> list[tuple[str, list[str]]]:
-    """Read the sentences of the demo, each with the sense of its word or `""`."""
+    """Read the sentences of the demo, each with the sense of its ambiguous word, or with `""`."""
     lines = path.read_text(encoding="utf-8").splitlines()
     pairs = [line.split("\t") for line in lines if not line.startswith("#")]
     return [(sense, text.split()) for sense, text in pairs]
@@ -98,5 +98,5 @@ def _find_axes(centred: Array) -> Array:
     """Return the two principal axes, shape `(width, 2)`, scaled to a largest distance of 1."""
     axes = np.linalg.svd(centred, full_matrices=False)[2][:2].T
     farthest = np.linalg.norm(centred @ axes, axis=1).max()
-    # Vectors that differ by rounding only are one point.
+    # Vectors that differ only by rounding errors become one point.
     return axes / farthest if farthest > 1e-5 else 0 * axes

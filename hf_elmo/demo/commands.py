@@ -23,11 +23,11 @@ def demo(
     ] = False,
     pipeline: Annotated[
         list[str] | None,
-        typer.Option(help="Trained spaCy pipeline, to show the entities it finds; repeatable."),
+        typer.Option(help="Trained spaCy pipeline; the page shows its entities. Repeatable."),
     ] = None,
     onnxruntime_web: Annotated[
         Path | None,
-        typer.Option(help="Folder of the npm package; without it, npm installs the package."),
+        typer.Option(help="Folder of the package onnxruntime-web; default: npm installs it."),
     ] = None,
 ) -> None:
     """Write a web page that runs the model in the browser, for any static host.
@@ -37,8 +37,8 @@ def demo(
     python -m http.server --bind 127.0.0.1 --directory my-demo
 
     For a word in a sentence, the page shows the nearest words by each layer and by a mix of layers,
-    a map of senses, and the words that the model expects in its place. The page sends nothing
-    anywhere. The command needs npm, or --onnxruntime-web.
+    and the words that the model expects at that place. It also shows maps of senses. The page sends
+    no data to any server. The command needs npm, or --onnxruntime-web.
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     from .build import write_demo
 

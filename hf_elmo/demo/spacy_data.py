@@ -1,4 +1,4 @@
-"""Data that the page takes from spaCy: the tokenizer's rules, and entities of pipelines."""
+"""Data that the page takes from spaCy: the tokenizer's rules, and entities that pipelines find."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ SENTENCES = (
     "He sat on the bank of the river and looked at the water.",
     "The bank would not lend him any more money.",
 )
-# Python's classes are those of Unicode. spaCy has `\w` only in `[...]`.
+# Python's classes cover Unicode. spaCy uses `\w` only inside `[...]`, so `[]` is not added.
 JAVASCRIPT_CLASSES = {r"\w": r"\p{L}\p{N}_", r"\d": r"\p{Nd}"}
 
 

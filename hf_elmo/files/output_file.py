@@ -1,4 +1,4 @@
-"""Files that a command writes: complete or not at all, and never in place of a user's file."""
+"""Output files of commands: written completely or not at all, and overwritten only on request."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -15,18 +15,18 @@ from hf_elmo.loading import set_usual_mode
 def check_output_file(
     output: Path, sources: Iterable[str | Path] = (), *, overwrite: bool = False
 ) -> None:
-    """Check that a file can be written without the loss of a user's file.
+    """Check that a file can be written, and that no file is overwritten by mistake.
 
-    A device such as `/dev/stdout` can always be written.
+    A device such as `/dev/stdout` is not checked.
 
     Args:
         output: The file to write.
-        sources: Files to read, which are never overwritten.
+        sources: Input files, which are never overwritten.
         overwrite: Whether another existing file may be overwritten.
 
     Raises:
         FileExistsError: If the output exists and must not be overwritten.
-        OSError: If the output's folder is missing or cannot be written to.
+        OSError: If the output is a folder, or its folder is missing or cannot be written to.
     """
     if output.is_dir():
         raise IsADirectoryError(f"Expected a file to write, got the folder {output}.")
@@ -52,7 +52,7 @@ def check_output_file(
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path; move its file to `path`, or delete it after an error."""
-    # Two processes never write one file, if a killed run left one that is still at work.
+    # A process of a killed run may still be writing; the random name keeps the files separate.
     temporary = path.with_name(f"{path.name}.{uuid4().hex}.temporary")
     try:
         yield temporary
@@ -64,7 +64,7 @@ def replace(path: Path) -> Iterator[Path]:
 def write_file(output: Path, parts: Iterable[str]) -> None:
     """Write a text, or its parts, to a file (completely or not at all) or directly to a device."""
     is_device = output.exists() and not output.is_file()
-    # A link stays one: the file behind it is replaced.
+    # A symbolic link is kept: the file to which it points is replaced.
     target = nullcontext(output) if is_device else replace(output.resolve())
     with target as path, path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines([parts] if isinstance(parts, str) else parts)

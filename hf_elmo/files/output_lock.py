@@ -1,4 +1,4 @@
-"""One process at a time for each output."""
+"""Locks of outputs, so that only one process at a time writes each output."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -27,18 +27,19 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
 
     Args:
         output: The file or folder, which may not exist yet.
-        lock: A file that exists only while the output is locked. Its folder is made, and removed
-            at the end if it is still empty.
+        lock: A file that exists only while the output is locked. Its folder is made if it is
+            missing, and a new folder is removed at the end if it is empty.
 
     Raises:
         BlockingIOError: If another process has locked the output.
+        PermissionError: If the folder of `lock` cannot be written to.
     """
     if get_rank() > 0:
         yield
         return
     is_new = not lock.parent.exists()
     lock.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(lock.parent, os.W_OK):  # which `FileLock` takes for a lock of another process
+    if not os.access(lock.parent, os.W_OK):  # `FileLock` would report another process
         raise PermissionError(f"Expected a folder that can be written to, got {lock.parent}.")
     file_lock = FileLock(lock, timeout=0)
     try:
@@ -50,15 +51,15 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)  # while it is locked, so that nobody else's is deleted
+        lock.unlink(missing_ok=True)  # after the release, it may belong to another process
         file_lock.release()
         if is_new:
-            with suppress(OSError):  # of a folder with files
+            with suppress(OSError):  # the folder contains files
                 lock.parent.rmdir()
 
 
 def locks_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command, so that it locks the folder of its option `output`."""
+    """Decorate a command: lock the folder of its option `output` while the command runs."""
 
     @wraps(command)
     def run(*args: Any, output: Path, **kwargs: Any) -> None:

@@ -1,11 +1,11 @@
-"""The header of a safetensors file, to write tensors of known shapes one after the other."""
+"""Header of a safetensors file; the values of the tensors can then be written one by one."""
 
 import json
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
 
-# Name in a header and bytes of a number, by the dtype's name in NumPy and PyTorch.
+# For each dtype of NumPy or PyTorch: its name in a header, and the number of bytes per value.
 DTYPES = {"float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2), "uint8": ("U8", 1)}
 
 
@@ -14,8 +14,8 @@ def make_header(
 ) -> tuple[bytes, list[int]]:
     """Make the beginning of a safetensors file; the tensors follow it without gaps.
 
-    The file consists of 8 bytes for the length of a JSON header, the header, and the numbers
-    (https://huggingface.co/docs/safetensors#format).
+    The file consists of 8 bytes for the length of a JSON header, the header, and the tensors'
+    values (https://huggingface.co/docs/safetensors#format).
 
     Args:
         tensors: Name of each tensor, its dtype ("float32", "float16", "bfloat16" or "uint8") and
@@ -35,6 +35,6 @@ def make_header(
             "data_offsets": edges[number : number + 2],
         }
     text = json.dumps(table).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers are aligned
+    text += b" " * (-len(text) % 8)  # so that the values are aligned
     beginning = len(text).to_bytes(8, "little") + text
     return beginning, [len(beginning) + edge for edge in edges[:-1]]

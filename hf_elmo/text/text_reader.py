@@ -1,4 +1,4 @@
-"""Read text in a stream: tokenised lines, CoNLL-U or raw text, also compressed."""
+"""Read text as a stream: tokenised lines, CoNLL-U or raw text, also from compressed files."""
 
 import bz2
 import glob
@@ -21,17 +21,17 @@ import fsspec
 from fsspec.core import has_magic
 
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
-# Yields all sentences of a text: shuffled by a random generator, or in order if it is None. A
-# sentence is a list of words.
+# Function that yields all sentences of a text, each a list of words: shuffled with the given random
+# generator, or in order if the generator is None.
 SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
 NUM_CONLLU_COLUMNS = 10
-# Files that a shuffled pass reads from at once: more files mix the text better. An open `.xz` file
-# needs up to 64 MB of memory.
+# Number of files that a shuffled pass reads at the same time: more files mix the text better. An
+# open `.xz` file needs up to 64 MB of memory.
 OPEN_FILES = 32
-PACKED_BYTES = 4096  # of Zstandard's, which may become ten thousand times as many
-LINES_AT_ONCE = 1000  # of raw text, given to spaCy
-BUFFER_SIZE = 65_536  # sentences that a shuffled pass holds in memory
+PACKED_BYTES = 4096  # Zstandard bytes decompressed at once; the result can be 10,000 times larger
+LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once
+BUFFER_SIZE = 65_536  # number of sentences that a shuffled pass holds in memory
 
 
 def read_files(
@@ -43,8 +43,8 @@ def read_files(
 ) -> SentenceReader:
     """Make a reader: a function that yields the sentences of text files.
 
-    A shuffled pass takes sentences from `OPEN_FILES` files at once, from large files more often,
-    through a buffer of `BUFFER_SIZE` sentences. Empty sentences are skipped.
+    A shuffled pass reads `OPEN_FILES` files at the same time, from large files more often, and
+    shuffles in a buffer of `BUFFER_SIZE` sentences. Empty sentences are skipped.
 
     Args:
         patterns: Files, patterns such as `text/*.txt.gz`, or addresses such as `s3://bucket/*.gz`;
@@ -59,7 +59,7 @@ def read_files(
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
-        ValueError: If a weight is not above 0.
+        ValueError: If a weight is not above 0 and finite.
     """
     weights = dict(chain.from_iterable(_weigh_files(str(p), has_weights) for p in patterns))
     shares = [(file, share) for file, weight in weights.items() for share in _split(weight)]
@@ -93,9 +93,9 @@ def read_dataset(
     """Make a reader, as `read_files` does, for a dataset of the `datasets` package.
 
     Args:
-        dataset: Examples, streamed or not; they can be iterated repeatedly.
-        column: Column with text, one sentence per line, or with the words of one sentence.
-        input_format: As for `read_sentences`, for text.
+        dataset: Examples, streamed or not; every pass iterates over them again.
+        column: Column with text, or with the list of words of one sentence.
+        input_format: Format of the text, as for `read_sentences`.
         pipeline: As for `read_sentences`.
 
     Returns:
@@ -155,7 +155,7 @@ def find_files(pattern: str) -> list[str]:
 
     Raises:
         FileNotFoundError: If there are no files.
-        ValueError: If the type of address is unknown.
+        ValueError: If the protocol of the address is unknown.
         ImportError: If the address needs a package that is not installed.
     """
     found = _list_files(pattern)
@@ -215,7 +215,7 @@ def _open_zstandard(stream: BinaryIO) -> BinaryIO:
 
 
 class _ZstandardReader(io.RawIOBase):
-    """Decompress Zstandard frames; the package's own reader does not detect truncated files."""
+    """Stream of decompressed Zstandard frames; unlike zstandard's, it detects truncated files."""
 
     def __init__(self, stream: BinaryIO, zstandard: Any) -> None:
         self._stream, self._zstandard = stream, zstandard
@@ -245,7 +245,7 @@ class _ZstandardReader(io.RawIOBase):
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode lines, including their line ends; errors contain the line number.
+    """Decode lines and keep their line ends; errors contain the line number.
 
     Raises:
         ValueError: If a line is not UTF-8, or the compressed file is damaged.
@@ -283,7 +283,7 @@ def _cut(
 
 
 def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
-    """Read the forms of syntactic words, without ranges (3-4) and empty nodes (3.1)."""
+    """Yield sentences: the forms of syntactic words, without ranges (3-4) and empty nodes (3.1)."""
     words: list[str] = []
     for number, line in enumerate(lines, start=1):
         if line.startswith("#"):
@@ -339,7 +339,7 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
 
 
 def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:
-    """Find the files of a pattern, and their weight."""
+    """Find the files of a pattern; return the name and the weight of each file."""
     start, _, end = pattern.rpartition("=")
     try:
         weight = float(end) if has_weight and start else None
@@ -353,7 +353,7 @@ def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:
 
 
 def _split(weight: float) -> list[float]:
-    """Split a weight into complete passes over a file and a rest."""
+    """Split a weight into 1.0 for each complete pass over a file, and the remaining share."""
     rest = weight % 1
     return [1.0] * int(weight) + [rest] * (rest > 0)
 
@@ -393,7 +393,7 @@ def _interleave(
 
 
 def shuffle(sentences: Iterable[Any], rng: random.Random) -> Iterator[Any]:
-    """Yield all sentences, each a random one from a buffer of `BUFFER_SIZE`."""
+    """Yield all sentences in an order randomised by a buffer of `BUFFER_SIZE` sentences."""
     buffer: list[Any] = []
     for sentence in sentences:
         if len(buffer) < BUFFER_SIZE:
