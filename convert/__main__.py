@@ -72,7 +72,7 @@ def main(
     options: Annotated[
         str | None,
         typer.Option(
-            help="Options of a bilm-tf model; default: NAME_options.json beside NAME_weights.hdf5, "
+            help="Options file of the model; default: NAME_options.json beside NAME_weights.hdf5, "
             "or options.json."
         ),
     ] = None,

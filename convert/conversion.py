@@ -66,7 +66,7 @@ class Conversion:
 
 
 class Companions(TypedDict, total=False):
-    """Source files of a bilm-tf model besides the checkpoint: paths or addresses.
+    """Source files besides the checkpoint: paths or addresses.
 
     Attributes:
         options: Options file; None = search next to the source.
@@ -99,7 +99,7 @@ def convert_checkpoint(
 ) -> Conversion:
     """Convert a biLM from one format to another.
 
-    The target is written in a hidden folder beside its final path, and moved there when complete.
+    The target is written in a hidden folder next to its final path, then moved to this path.
     After a run was killed, run the same conversion again to complete it.
 
     Args:
@@ -108,11 +108,11 @@ def convert_checkpoint(
         to: Name of the target's format, one of `FORMATS`.
         dtype: Data type in the target: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
-        verify: File of the original program's activations, see `verify_model`; None = skip.
+        verify: File of the original implementation's activations, see `verify_model`; None = skip.
         sentences: Text file with the sentences of `verify`; None = see `verify_model`.
         force: Replace an existing target.
         dry_run: Check everything except the values of the tensors, and write no target. Sources on
-            the web are downloaded to a temporary folder.
+            the web are still downloaded to the cache.
         push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
         progress: Show a progress bar.
         **companions: Other source files, see `Companions`.

@@ -20,16 +20,16 @@ from urllib3.util import Retry
 
 from convert.layout import ConversionError
 
-MAX_SIZE = 32 << 30  # bytes; a trainer's checkpoint with its softmax and slots has some 5
+MAX_SIZE = 32 << 30  # bytes; bilm-tf's checkpoint with softmax and slots has about 5 GiB
 BLOCK_SIZE = 1 << 20
-TIMEOUT = (20, 60)  # seconds without a connection, without a byte
-NUM_RETRIES, BACKOFF = 3, 1.0  # of servers that are busy or away; seconds, doubled each time
+TIMEOUT = (20, 60)  # maximum seconds until a connection, and until the next bytes
+NUM_RETRIES, BACKOFF = 3, 1.0  # for busy or unreachable servers; in seconds, doubled each time
 BUSY = (429, 500, 502, 503, 504)
 PAGE = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head)\b", re.IGNORECASE | re.DOTALL)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 MAX_NAME_BYTES = 200
-PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest
+PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest of a file
 RECORD = "download.json"
 
 
@@ -133,7 +133,7 @@ def _fetch(address: str, partial: Path, bound: int, progress: bool) -> str:
             backoff_factor=BACKOFF,
             status_forcelist=BUSY,
             raise_on_status=False,
-            respect_retry_after_header=False,  # which may ask for a day
+            respect_retry_after_header=False,  # the server may ask to wait for a day
         )
         for scheme in ("http://", "https://"):
             session.mount(scheme, HTTPAdapter(max_retries=retry))
@@ -181,7 +181,7 @@ def _fetch_rest(
                 f"expected the file, the server answers {response.status_code} {response.reason}."
             )
         if not is_rest:
-            partial.unlink(missing_ok=True)  # before the note, which is not about this one
+            partial.unlink(missing_ok=True)  # first, since the new note is not about this file
             version = _describe(response, address)
             note.write_text(json.dumps(version), encoding="utf-8")
         _append(response, partial, version, bound, progress)
@@ -268,7 +268,7 @@ def _name_file(response: requests.Response, address: str) -> str:
     paths = [header.get_filename(""), urlsplit(address).path, urlsplit(response.url).path]
     names = [unquote(path).replace("\\", "/").rstrip("/").rpartition("/")[2] for path in paths]
     names = [CONTROLS.sub("_", name).strip(". ") for name in names]
-    names = [  # the end, with the suffix
+    names = [  # keep the end of a long name, with the suffix
         name.encode(errors="replace")[-MAX_NAME_BYTES:].decode(errors="ignore").lstrip(". ")
         for name in names
     ]

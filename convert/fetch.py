@@ -75,7 +75,7 @@ def fetch_sources(names: Mapping[str, str], folder: Path, *, progress: bool) -> 
         paths["checkpoint"] = _bring_together(_get_files(published, get), folder / "downloaded")
         if published.options and "options" not in paths:
             paths["options"] = get(published.options)
-        needs_vocabulary = published.format == "tensorflow" or softmax  # the softmax needs it
+        needs_vocabulary = published.format == "tensorflow" or softmax  # a softmax needs it
         if published.vocabulary and needs_vocabulary and "vocabulary" not in paths:
             paths["vocabulary"] = get(published.vocabulary)
     elif not is_here and not is_address(source):

@@ -54,10 +54,10 @@ class Sources:
 
     Attributes:
         checkpoint: File or folder to convert.
-        options: Options of a bilm-tf model; None = search next to the checkpoint.
+        options: Options of the model; None = search next to the checkpoint.
         vocabulary: File with one word per line, in the row order of the word table or softmax; None
             = search next to the checkpoint.
-        softmax: HDF5 file with the softmax of a bilm-tf model; None = no softmax.
+        softmax: HDF5 file with the softmax of a bilm-tf model; None = the checkpoint's, if any.
         token_embeddings: Word vectors of bilm-tf's `dump_token_embeddings`, which replace the
             character encoder; None = keep the encoder.
     """
@@ -150,7 +150,7 @@ class WriteSettings:
     Attributes:
         dtype: Data type, one of `NUMBER_SIZES`.
         weights_license: Licence of the weights; None = unknown.
-        source: File or folder name of the source, or its name on the Hub.
+        source: Name of the source: file, folder, published model, Hub name, or address.
         format: Name of the source's format.
         files: Name and SHA-256 of each file that was read.
     """
@@ -189,7 +189,7 @@ class Format:
             so that `open` can report the problem.
         open: Opens a checkpoint; its tensors can be read until the context ends. Raises
             ConversionError if a file is missing, broken, or does not belong to the others.
-        companions: Names of the other `Sources` that `open` reads.
+        companions: Fields of `Sources` that `open` reads besides `checkpoint`.
         writer: Functions that write the format; None = the format can only be read.
     """
 

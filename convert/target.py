@@ -21,7 +21,7 @@ NEW, OLD = "new", "old"  # in the work folder
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Check that a target can be written without replacing another file of the user."""
+    """Check that a target is new or, if `force`, a file, an empty folder or a model's folder."""
     if not target.parent.is_dir():
         raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
     if not os.path.lexists(target):
@@ -47,8 +47,8 @@ def check_space(target: Path, num_bytes: int) -> None:
 def make_work_folder(target: Path) -> Iterator[Path]:
     """Make the folder for temporary files next to a target.
 
-    If a killed run left the old target in this folder, and the target is missing, the old one is
-    moved back. Then all other leftovers are deleted.
+    If a killed run left the old target in this folder, and the target is missing, the old target
+    is moved back. Then all other leftovers are deleted.
 
     Raises:
         BlockingIOError: If another process is converting to this target.

@@ -23,16 +23,16 @@ OPENERS: dict[bytes, Callable[[Path], BufferedIOBase]] = {  # by the first bytes
     b"\xfd7zXZ\x00": lzma.LZMAFile,
     b"": lambda path: path.open("rb"),
 }
-# Weights hardly shrink, text to a fourth; a bomb grows to a thousandfold.
+# Weights hardly compress, and text compresses to a fourth; a zip bomb grows a thousandfold.
 MAX_GROWTH = 20
 ALWAYS_ALLOWED_SIZE = 1 << 28
 MAX_FILES = 10_000
 COPY_SIZE = 1 << 20
-MAX_HEADER_SIZE = 1 << 20  # of a name in a tar
+MAX_HEADER_SIZE = 1 << 20  # bytes; tar stores a long name as a header
 
-# Numbers of the operating system's errors that the names in an archive cause.
+# The operating system's error numbers for invalid names in an archive.
 NAME_ERRORS = (errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
-# What the modules above raise for broken archives.
+# Errors of the modules above for broken archives.
 BROKEN = (
     EOFError,
     NotImplementedError,
@@ -88,7 +88,7 @@ def unpack(path: Path, folder: Path) -> None:
         with opener(path) as file:
             is_tar = _is_tar(file.read(tarfile.BLOCKSIZE))
         with opener(path) as file:
-            stream: Any = _Bounded(file, path, bound)  # only its read is called
+            stream: Any = _Bounded(file, path, bound)  # only `read` is called
             if is_tar:
                 _unpack_tar(path, stream, folder, bound)
             else:
@@ -146,12 +146,12 @@ class _TarInfo(tarfile.TarInfo):
 def _unpack_tar(path: Path, stream: IO[bytes], folder: Path, bound: int) -> None:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
         for number, member in enumerate(archive):
-            if not (member.isreg() or member.isdir()):  # links have led past the filter before
+            if not (member.isreg() or member.isdir()):  # links have bypassed the filter before
                 raise ConversionError(
                     f"{path}: expected files and folders in it, got a link or device: "
                     f"{member.name[:80]!r}."
                 )
-            bound -= member.size  # more than in the archive, if sparse
+            bound -= member.size  # the unpacked size, even of a sparse file
             if number == MAX_FILES or bound < 0:
                 raise _too_large(path)
             archive.extract(member, folder, filter="data")

@@ -1,4 +1,4 @@
-"""Compare a converted model with stored activations of the original program."""
+"""Compare a converted model with stored activations of the original implementation."""
 
 import json
 import zipfile
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from convert.layout import ConversionError
 from hf_elmo import ElmoModel, ElmoState, ElmoTokenizer
 
-# float32: the difference between the original programs at full size. Half precision: twice the
-# effect of rounding the weights of a model of the original size.
+# For a model of the original size. float32: the difference between the original implementations.
+# Half precision: twice the effect of rounding the weights.
 TOLERANCES = {"float32": 2e-4, "float16": 5e-3, "bfloat16": 5e-2}
-# The original programs carry the LSTM state from batch to batch. The batch size is 1 in bilm-tf's
-# dump_bilm_embeddings and 64 in AllenNLP's elmo command. None = no state between sentences.
+# The original implementations carry the LSTM state from batch to batch. The batch size is 1 in
+# bilm-tf's dump_bilm_embeddings and 64 in AllenNLP's elmo command. None = no carried state.
 BATCH_SIZES = (1, 64, None)
 
 Activations = Mapping[str, Any]  # an array (layers + 1, tokens, hidden_size) by sentence number

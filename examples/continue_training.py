@@ -1,4 +1,4 @@
-"""Continue training on one's own text: the perplexity of the end of a story."""
+"""Continue training on the start of a story, and print the perplexity of its end."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.perplexity import evaluate_text
 from hf_elmo.text.text_reader import read_files
 
-# One sentence a line, words between spaces.
+# One sentence per line, words separated by spaces.
 STORY = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"
 NUM_TRAINING_SENTENCES = 100
 

@@ -1,4 +1,4 @@
-"""Convert: the bundled model to bilm-tf's HDF5 and back, as an old checkpoint would be."""
+"""Convert the bundled model to bilm-tf's old HDF5 format, and convert the result back."""
 
 import tempfile
 from pathlib import Path

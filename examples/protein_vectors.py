@@ -1,8 +1,8 @@
-"""Vectors of proteins, as SeqVec (Heinzinger et al. 2019) has them: a residue is a word.
+"""Vectors of proteins by SeqVec (Heinzinger et al. 2019), an ELMo whose words are residues.
 
-`elmo-convert seqvec/uniref50 seqvec` downloads SeqVec and converts it; then
-`python examples/protein_vectors.py seqvec proteins.fasta`. Without arguments, a random model of
-that kind and two short proteins show the shapes.
+Run `elmo-convert seqvec/uniref50 seqvec` to download and convert SeqVec. Then run
+`python examples/protein_vectors.py seqvec proteins.fasta`. Without arguments, the script prints the
+shapes for a small random model and two short proteins.
 """
 
 import sys
@@ -22,7 +22,7 @@ FVNQHLCGSHLVEALYLVCGERGFFYTPKT
 
 
 def read_fasta(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Return the name of each protein, and its residues one by one."""
+    """Yield the name of each protein, and the list of its residues."""
     name, residues = "", list[str]()
     for line in [*lines, ">"]:
         if line.startswith(">"):

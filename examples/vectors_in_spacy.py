@@ -1,4 +1,4 @@
-"""Vectors in spaCy: the same word in two sentences, and what a mix of layers changes."""
+"""Vectors in spaCy: the same word in two sentences, for different mixes of layers."""
 
 import spacy
 
@@ -10,7 +10,7 @@ river, money = nlp.pipe(["We sat on the bank of the river .", "The bank raised i
 print("doc.tensor:", river.tensor.shape, river.tensor.dtype)
 print("first numbers of 'bank':", river[4].vector[:3].round(2), money[1].vector[:3].round(2))
 
-# By characters alone the two are one word; the LSTM layers tell them apart.
+# Layer 0 reads only characters, so both words have the same vector. The LSTM layers differ.
 for layer in range(3):
     blank = spacy.blank("en")
     weights = [0.0 if number == layer else -100.0 for number in range(3)]

@@ -18,11 +18,11 @@ with torch.inference_mode():
 print("layers:", len(out.hidden_states), "of", tuple(out.last_hidden_state.shape))
 print("the configured mix:", tuple(out.elmo.shape))
 
-# A task learns a mix of its own.
+# A task learns its own mix.
 mix = hf_elmo.ElmoScalarMix(model.config.num_mixed_layers, dropout=0.5)
 print("a task's mix:", tuple(mix(out.hidden_states).shape), "weights", mix.weights.tolist())
 
-# The old programs carried their state from call to call. Here it is asked for.
+# The original implementations carried the LSTM state from call to call. Here, pass it as `state`.
 with torch.inference_mode():
     again = model(**batch, state=out.state)
 print("same words, other state: differ by", f"{(again.elmo - out.elmo).abs().max():.2f}")

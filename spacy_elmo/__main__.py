@@ -26,7 +26,7 @@ def show_mix(
     ],
     plot: Annotated[
         Path | None,
-        typer.Option(help="Plot the mixes to this file, such as mix.svg; needs matplotlib."),
+        typer.Option(help="Write a plot to this file, such as mix.svg; needs matplotlib."),
     ] = None,
 ) -> None:
     """Show how each component of a trained pipeline mixes ELMo's layers.

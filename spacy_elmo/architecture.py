@@ -61,13 +61,13 @@ def make_elmo_model(
     Args:
         name: Folder with `config.json` and `model.safetensors`, name on the Hugging Face Hub, or
             "elmo-mini-en", the bundled model.
-        revision: Branch, tag or commit on the Hub; None = the newest.
-        dtype: Data type of the stored weights, and of the computation if the engine supports it.
+        revision: Branch, tag or commit on the Hub; None = branch `main`.
+        dtype: Data type of the stored weights, and of the computation if the backend supports it.
             None = the model's own. `doc.tensor` is always float32.
         quantization: `"int8"` = 8-bit LSTM products on a CPU, by ONNX Runtime. The stored weights
             are not quantized.
-        backend: `"torch"`, `"onnx"`, or `"auto"` = PyTorch while the biLM is trained, otherwise the
-            engine that `hf_elmo.inference.backend.choose_backend` returns.
+        backend: Backend of inference: `"torch"`, `"onnx"`, or `"auto"` = the choice of
+            `hf_elmo.inference.backend.choose_backend`. Training the biLM always uses PyTorch.
 
     Returns:
         A model from docs to `DocLayers`.
@@ -128,7 +128,7 @@ def compute_layers(
     ]
     for words in iterate_word_layers(model, docs, segments, cache=cache):
         rows = words.rows
-        is_range = rows[-1] - rows[0] + 1 == len(rows)  # a slice is much faster
+        is_range = rows[-1] - rows[0] + 1 == len(rows)  # a slice is much faster than a list
         index = slice(rows[0], rows[-1] + 1) if is_range else rows
         results[words.doc].layers[:, index] = to_ops(model.ops, words.layers)
     return results
@@ -159,7 +159,7 @@ def iterate_word_layers(
         "model": bilm.model,
         "tokenizer": bilm.tokenizer,
         "max_batch_tokens": model.attrs["max_batch_tokens"] or batches.MAX_BATCH_TOKENS,
-        # At least that of `doc.tensor`: a mix in half precision is less exact.
+        # At least float32, as for `doc.tensor`: a mix in half precision is less exact.
         "dtype": torch.promote_types(bilm.model.dtype, torch.float32),
         "backend": shim.backend,
         "quantization": shim.quantization,
@@ -187,8 +187,8 @@ def train_layers(
     """Compute the layers of docs, and keep all activations for one backward pass.
 
     Returns:
-        The layers, and a function to call once with the gradient of each doc's layers. It adds to
-        the gradients of the biLM's parameters.
+        The layers, and a function to call once with the gradient of each doc's layers. The function
+        adds to the gradients of the biLM's parameters.
     """
     results = [
         DocLayers(alloc_layers(model, doc), s) for doc, s in zip(docs, segments, strict=True)

@@ -31,7 +31,7 @@ from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_lis
 from .mix import MixSettings, mix_words
 from .segments import Segment, SegmentBy
 
-# Words per batch of `pipe`, so that sentences of similar length run together.
+# Maximum number of words per batch of `pipe`: enough to find sentences of similar length.
 WORDS_AT_ONCE = 16384
 
 SetTensor: TypeAlias = bool | Literal["auto"]
@@ -79,15 +79,15 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             Long inputs run in windows, with the same result.
         max_length: Maximum number of words; longer sentences are split into parts without shared
             context. Splitting is faster for long docs without sentences. None = never split.
-        max_batch_tokens: Words that the biLM runs at once, to bound memory; None = 2048.
-        set_tensor: Set `doc.tensor`. `"auto"` = unless a later component reads the vectors of a
-            `tok2vec` component from it. With `"auto"`, `token._.elmo` is available in both cases.
+        max_batch_tokens: Time steps per forward pass, to bound memory; None = 2048.
+        set_tensor: Set `doc.tensor`. `"auto"` = set it unless a later component needs it for the
+            vectors of a `tok2vec` component. With `"auto"`, `token._.elmo` is always available.
         store_layers: Set `doc._.elmo_layers`.
         store_weights: Save the weights with the pipeline. Otherwise the pipeline stores the model's
             name and revision; this revision must be available when the pipeline is loaded.
         frozen: Training does not change the biLM.
         device: Device of the biLM, such as `"cuda:0"`; None = device of the pipeline.
-        mix: `layers`, `weights` and `gamma` of the vectors; see `MixSettings`.
+        mix: `layers`, `weights` and `gamma` of the mix; see `MixSettings`.
 
     Raises:
         ValueError: If a setting is invalid.
@@ -124,7 +124,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                 f"would be rounded away in {shim.dtype}."
             )
         if not frozen:
-            shim.dtype = "float32"  # also where the model's own weights are of half precision
+            shim.dtype = "float32"  # even if the model's own weights have half precision
         self.vocab = nlp.vocab
         self.model = model
         self.name = name
@@ -162,7 +162,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             yield from super().pipe(docs, batch_size=len(docs))
 
     def predict(self, docs: Iterable[Doc]) -> list[Prediction]:
-        """Compute the vectors of docs without changing them.
+        """Compute the vectors of docs without changing the docs.
 
         Raises:
             ValueError: If `segment = "sents"` and a doc has no sentences, or the mix does not fit
@@ -231,7 +231,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
         Args:
             get_examples: Not used, because the biLM is pretrained.
-            nlp: Pipeline; components that listen to this one get widths that they lack.
+            nlp: Pipeline. Models of listening components get the widths that they lack.
             cache: `LayerCache` for training other components; None = a cache in memory.
 
         Raises:
@@ -248,7 +248,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             self._check_listeners(nlp)
 
     def _check_listeners(self, nlp: Language) -> None:
-        """Warn if no later component reads these layers; set widths that listening models lack."""
+        """Warn if later models have a `tok2vec` but no listener; set widths that listeners lack."""
         later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
         models: dict[str, Any] = {name: getattr(pipe, "model", None) for name, pipe in later}
         own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
@@ -265,7 +265,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             if not model.has_ref("tok2vec") or model.get_ref("tok2vec").name != LISTENER_NAME:
                 continue  # an ElmoTok2Vec has its own width
             residuals = (x for x in model.walk() if x.name.startswith("residual("))
-            for node in residuals:  # of an entity linker, which takes the width when it is built
+            for node in residuals:  # in an entity linker, which reads the width when it is built
                 for layer in node.walk():
                     for dim in ("nI", "nO"):
                         if layer.has_param("W") is None and layer.has_dim(dim) is None:
@@ -279,14 +279,14 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Start a batch that the biLM learns from; a frozen biLM only notes the docs' sentences.
+        """Start a training batch; if the biLM is frozen, only store the sentences of the docs.
 
         Args:
             examples: Batch.
             drop: Not used, because the biLM has its own dropout.
             sgd: Optimizer; None = `finish_update` is called later.
-            losses: Losses by component; the squares of the listeners' gradients are added to them,
-                as in spaCy's `tok2vec`.
+            losses: Losses by component. This component's loss is the sum of its listeners' squared
+                gradients, as in spaCy's `tok2vec`.
 
         Returns:
             The losses.
@@ -296,20 +296,20 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         losses = {} if losses is None else losses
         docs = [example.predicted for example in examples]
         self.source.start_batch(docs, losses, self.name)
-        if sgd:  # spaCy's training loop says False
+        if sgd:  # spaCy's training loop passes False
             self.finish_update(sgd)
         return losses
 
     def finish_update(self, sgd: Optimizer) -> None:
         """Update the biLM when the listeners have sent their gradients.
 
-        `nlp.update(sgd=...)` calls this before the listeners have sent gradients. In this case, the
-        biLM is updated at its next use.
+        `nlp.update(sgd=...)` calls this method before the listeners have sent gradients. In this
+        case, the biLM is updated at its next use.
         """
         self.source.take_step(sgd)
 
     def use_params(self, params: dict[tuple[int, str], Any]) -> Iterator[None]:
-        """Replace the weights by an optimizer's averages, as an iterator for `nlp.use_params`."""
+        """Use an optimizer's averages as weights until `nlp.use_params` ends this iterator."""
         self.source.finish_batch()
         with self.model.use_params(params):
             yield
@@ -364,7 +364,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                 self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 earlier = node.attrs["link"].find()
-                if earlier is not None:  # "*" refers to the last one before
+                if earlier is not None:  # "*" refers to the last `elmo` before it
                     earlier.remove_listener(node, component.name)
                 node.attrs["link"].connect(self.source)
                 self.add_listener(node, component.name)
@@ -387,7 +387,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         get_shim(self.model).read(folder)
         self.source.clear()
 
-    # Python pickles only the class of TrainablePipe, a C class.
+    # Pickling: TrainablePipe is a C class, which keeps its own attributes outside `vars(self)`.
 
     def __reduce__(self) -> tuple[Any, ...]:
         names = {"vocab", "model", "name", *vars(self)}
@@ -414,7 +414,7 @@ def _find_device(name: str) -> torch.device:
 
 
 def _gather(stream: Iterable[Doc], num_docs: int, num_words: int) -> Iterator[list[Doc]]:
-    """Group docs within the limits of docs and of words; a group has at least one doc."""
+    """Group docs, up to a number of docs and of words; a group has at least one doc."""
     docs: list[Doc] = []
     waiting = 0  # words of these docs
     for doc in stream:

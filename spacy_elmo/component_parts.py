@@ -30,7 +30,7 @@ class SavedComponent:
         util.to_disk(path, {name: part.write for name, part in parts}, exclude)
 
     def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Self:
-        """Read a folder of `to_disk`; the model's name in the configuration is not used.
+        """Read a folder of `to_disk`; the model's name in the configuration is only a fallback.
 
         Raises:
             OSError: If the folder holds no model.

@@ -10,13 +10,13 @@ from spacy.tokens import Doc, Span, Token
 
 from .architecture import Array
 
-# Keys of `doc.user_data`, in which spaCy keeps the values of `doc._.NAME`; its types allow only
-# strings.
+# Keys of `doc.user_data`, where spaCy keeps the values of `doc._.NAME`. Their type is Any, because
+# spaCy's annotations allow only strings.
 LAYERS_KEY: Any = ("._.", "elmo_layers", None, None)
 ROLES_KEY: Any = ("._.", "elmo_roles", None, None)
 VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # if doc.tensor holds other vectors
-# Marks `doc.tensor` as ELMo's; the value is `(tokens, width, characters)`. It belongs to the doc's
-# first character: spaCy keeps such values when docs are joined or copied in part.
+# Marks `doc.tensor` as ELMo's; the value is `(tokens, width, characters)`. The key refers to the
+# doc's first character (0): spaCy keeps such values when docs are joined or copied in part.
 TENSOR_KEY: Any = ("._.", "elmo_tensor", 0, None)
 
 
@@ -82,7 +82,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def put_vectors(doc: Doc, vectors: Array) -> None:
     """Set the tensor of a doc to vectors, shape `(tokens, width)`."""
-    writable: Any = doc  # spaCy's annotations say less than it takes
+    writable: Any = doc  # spaCy's annotations forbid these values
     writable.tensor = vectors
     writable.vector = writable.vector_norm = None  # spaCy computes them on access
     doc.user_data.pop(VECTORS_KEY, None)
@@ -115,10 +115,10 @@ def set_layers(doc: Doc, layers: Array | None) -> None:
 def get_vectors(doc: Doc) -> Array:
     """Return `doc._.elmo_vectors`: the vector of each token, shape `(tokens, width)`.
 
-    The vectors are `doc.tensor`, unless that has to hold another component's vectors.
+    The vectors are `doc.tensor`, unless another component needs it for its own vectors.
 
     Raises:
-        ValueError: If the doc has no ELMo vectors, or its number of tokens has changed since then.
+        ValueError: If the doc has no ELMo vectors, or its number of tokens has changed.
     """
     vectors = doc.user_data.get(VECTORS_KEY)
     if vectors is None and _has_own_tensor(doc):
@@ -136,18 +136,19 @@ def get_vectors(doc: Doc) -> Array:
 
 def _has_own_tensor(doc: Doc) -> bool:
     mark = doc.user_data.get(TENSOR_KEY)
-    if mark is None:  # a part of a doc that starts after the doc's first character
+    if mark is None:  # perhaps a copied part of a doc, with another first character
         mark = next((doc.user_data[key] for key in doc.user_data if _is_mark(key)), None)
     if mark is None or doc.tensor.ndim != 2:
         return False
     num_tokens, width, num_characters = mark
-    if _count_characters(doc) == num_characters:  # not joined or cut; merging keeps a row
+    # Not joined or cut. spaCy deletes rows when it merges tokens, so only `num_tokens` shows this.
+    if _count_characters(doc) == num_characters:
         _check_num_tokens(doc, num_tokens)
     return bool(doc.tensor.shape[1] == width)
 
 
 def _count_characters(doc: Doc) -> int:
-    """Return `len(doc.text)` without building the text, as each `token._.elmo` needs it."""
+    """Return `len(doc.text)` without building the text, because each `token._.elmo` calls this."""
     return doc[-1].idx + len(doc[-1].text_with_ws) if len(doc) else 0
 
 
@@ -156,7 +157,7 @@ def _is_mark(key: object) -> bool:
 
 
 def set_vectors(doc: Doc, vectors: Array | None) -> None:
-    """Store the vectors of tokens outside `doc.tensor`; None = no vectors."""
+    """Store the token vectors in `doc.user_data`, not in `doc.tensor`; None = no vectors."""
     doc.user_data.pop(TENSOR_KEY, None)
     doc.user_data.pop(VECTORS_KEY, None)
     if vectors is not None:

@@ -17,7 +17,7 @@ def make_layer_cache(max_bytes: int = DEFAULT_BYTES, folder: str | None = None) 
 
     Args:
         max_bytes: Limit of memory or disk space.
-        folder: Folder to store the layers on disk instead of in memory; None = memory.
+        folder: Folder for the layers; None = keep them in memory.
     """
     from hf_elmo.inference.layer_cache import LayerCache
 

@@ -34,7 +34,7 @@ class TrainingBatch:
     Attributes:
         docs: Docs of the batch.
         layers: Layers of each doc.
-        backprop: Function to call once with a list of the gradients of each doc's layers.
+        backprop: Function to call once with a list: the gradient of each doc's layers.
         gradients: Sum of the gradients that listeners have sent; None = no gradients yet.
     """
 
@@ -112,15 +112,15 @@ class LayerSource:
     ) -> tuple[list[DocLayers], Callable[[list[Array]], None] | None]:
         """Return the layers of docs to a listener.
 
-        The layers come from the batch that the biLM learns from, from the held layers, from the
-        cache, or from the biLM. Earlier computations do not change the result.
+        The layers come from the current training batch, from the held layers, from the cache, or
+        from the biLM. Earlier computations do not change the result.
 
         Args:
             docs: Any docs.
-            is_train: The listener learns.
+            is_train: Whether the listener is trained.
 
         Returns:
-            The layers, and a function that takes their gradients (None if the biLM does not learn).
+            The layers, and a function that takes their gradients (None if the biLM is not trained).
         """
         if is_train and self.frozen and self.cache is None:
             self.cache = make_layer_cache()
@@ -147,11 +147,11 @@ class LayerSource:
         return results, None if batch is None else partial(self._receive, batch, docs)
 
     def start_batch(self, docs: Sequence[Doc], losses: dict[str, float], name: str) -> None:
-        """Start a batch. A frozen biLM only notes the sentences of the docs.
+        """Start a training batch; if the biLM is frozen, only store the sentences of the docs.
 
         Args:
             docs: Docs of the batch.
-            losses: Losses by component; the squares of the gradients are added to them.
+            losses: Losses by component; the squared gradients are added to the loss of `name`.
             name: Name of the `elmo` component.
         """
         self.finish_batch()
@@ -171,7 +171,7 @@ class LayerSource:
         self._losses[self._name] = self._losses.get(self._name, 0.0) + loss
 
     def take_step(self, sgd: Optimizer) -> None:
-        """Update the biLM with the gradients so far; if the batch has none yet, wait for them."""
+        """Update the biLM with the gradients so far; if the batch has none yet, postpone this."""
         if self.frozen:
             return
         self.finish_batch()

@@ -16,7 +16,7 @@ MAX_BYTES = 2**29
 
 @dataclass
 class HeldDoc:
-    """State of a doc.
+    """Sentences of a doc, and its layers until all listeners have read them.
 
     Attributes:
         words: Ids of the doc's words, to notice if the doc is retokenized later.
@@ -42,7 +42,7 @@ class HeldLayers:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.max_bytes = max_bytes
         self._docs: WeakKeyDictionary[Doc, HeldDoc] = WeakKeyDictionary()
-        # Those with layers, the oldest first: few, where a user keeps many docs.
+        # Entries with layers, oldest first. There are few, even if the user keeps many docs.
         self._unread: WeakKeyDictionary[Doc, HeldDoc] = WeakKeyDictionary()
 
     def hold(
@@ -58,7 +58,7 @@ class HeldLayers:
     def take(self, doc: Doc) -> DocLayers | None:
         """Return the layers of a doc to a listener; None = not held."""
         held = self._find(doc)
-        layers = None if held is None else held.layers  # read once: another thread may drop them
+        layers = None if held is None else held.layers  # read once: another thread may set None
         if held is None or layers is None:
             return None
         held.num_readers -= 1
@@ -77,7 +77,7 @@ class HeldLayers:
 
     def trim(self) -> None:
         """Drop the oldest layers until the others are within the limit."""
-        # keyrefs() is a list: another thread may add docs at the same time.
+        # Iterate over a list, keyrefs(): another thread may add docs at the same time.
         docs = [doc for ref in self._unread.keyrefs() if (doc := ref()) is not None]
         unread = [(doc, held) for doc in docs if (held := self._unread.get(doc)) is not None]
         sizes = [getattr(held.layers, "nbytes", 0) for _, held in unread]

@@ -114,7 +114,7 @@ def mix_tokens(
     """Mix the layers of each token.
 
     Layer norm is over each sentence. In bilm-tf (bilm/elmo.py, `weight_layers`), it is over the
-    batch, so that the vectors of a sentence depend on other sentences.
+    batch, so the vectors of a sentence depend on other sentences.
 
     Args:
         layers: Shape `(layers, tokens, width)`, zeros for white space.

@@ -16,8 +16,8 @@ from .learned_mix import LEARN_RATE_SCALE, LayerNorm, forward, init
 LISTENER, MIX = "spacy_elmo.ElmoListener.v1", "spacy_elmo.ElmoMix.v1"
 LISTENER_NAME, MIX_NAME = "elmo-listener", "elmo-mix"
 ANY_UPSTREAM = "*"
-# Sections of replaced listeners and their replacements: from `replace_listener_config` to
-# `replace_listener`, which spaCy calls after it has written the replacement to the section.
+# For each replaced listener of an `ElmoTok2Vec`: its section, key and replacement. Added by
+# `replace_listener_config`, used by `replace_listener` after spaCy has changed the configuration.
 _REPLACED: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
 
 
@@ -31,7 +31,7 @@ def make_elmo_listener(
     train_gamma: bool = True,
     learn_rate_scale: float = LEARN_RATE_SCALE,
 ) -> ThincModel:
-    """Make a model that mixes the layers of the pipeline's `elmo` component by learned weights.
+    """Make a model that mixes the layers of the pipeline's `elmo` component with learned weights.
 
     Computes `gamma * sum_j softmax(w)_j * layer_j` (Peters et al. 2018, eq. 1) with learned `w` and
     `gamma`, then dropout. The initial mix is the mean of the layers; the optimizer's weight decay
@@ -59,7 +59,7 @@ def make_elmo_listener(
         "link": SourceLink(),
         "position": "input",
         "layer_norm": layer_norm,
-        "mix_dropout": dropout,  # spaCy sets every attribute with the name dropout_rate
+        "mix_dropout": dropout,  # spaCy overwrites all attributes named dropout_rate
         "l2": l2,
         "train_gamma": train_gamma,
         "learn_rate_scale": learn_rate_scale,
@@ -91,7 +91,7 @@ def make_elmo_mix(model: ThincModel, listener: ThincModel) -> ThincModel:
 def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> ThincModel:
     """Make the mix, with its own biLM, that replaces a listener in `nlp.replace_listeners`."""
     for tok2vec, key, config in _REPLACED:
-        if not any(value is config for value in tok2vec.values()):  # the path was that of tok2vec
+        if not any(value is config for value in tok2vec.values()):  # spaCy replaced the section
             content = dict(config)
             config.clear()
             config.update({**tok2vec, key: content})

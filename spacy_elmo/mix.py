@@ -31,7 +31,7 @@ class MixSettings(NamedTuple):
 
         Raises:
             ValueError: If a key is unknown, a value has the wrong type, `layers` is empty, or
-                `weights` is not as long as `layers`.
+                `weights` and `layers` differ in length.
         """
         unknown = sorted(settings.keys() - set(cls._fields))
         if unknown:
@@ -84,7 +84,7 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
             f"got {mix.layers}."
         )
     own = config.initial_mix_weights
-    if mix.layers is not None:  # also layers that the configuration leaves out
+    if mix.layers is not None:  # an excluded layer (-inf) gets weight 0
         own = [weight if isfinite(weight) else 0.0 for weight in own]
     weights = [own[number] for number in numbers] if mix.weights is None else mix.weights
     if len(weights) != len(numbers):
@@ -97,6 +97,6 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
         chosen[:, None],
         torch.tensor(weights, device=layers.device),
         config.mix_gamma if mix.gamma is None else mix.gamma,
-        # Over a batch, a sentence's vectors would depend on the other sentences.
+        # Layer norm over a batch would make vectors depend on the other sentences.
         layer_norm="none" if config.mix_layer_norm == "none" else "sentence",
     )[0]

@@ -55,7 +55,7 @@ def name_layers(mixes: Sequence[MixOfComponent]) -> list[str]:
 
 
 def draw_table(mixes: Sequence[MixOfComponent]) -> str:
-    """Format mixes as a table of text."""
+    """Format mixes as a text table."""
     names = name_layers(mixes)
     rows = [
         (mix.component, mix.position, *(f"{x:.3f}" for x in mix.shares), f"{mix.gamma:.3f}")
@@ -66,7 +66,7 @@ def draw_table(mixes: Sequence[MixOfComponent]) -> str:
 
 
 def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
-    """Plot the shares of layers by component and position, as figure 2 of Peters et al. 2018.
+    """Plot the shares of layers by component and position, like figure 2 of Peters et al. 2018.
 
     Args:
         mixes: At least one.

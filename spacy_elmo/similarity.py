@@ -1,4 +1,4 @@
-"""Opt-in contextual similarity; spaCy's default is 1 for equal words."""
+"""Opt-in contextual similarity; by default, spaCy's similarity of equal words is 1."""
 
 import math
 
@@ -13,9 +13,9 @@ from .extensions import get_mean_vector, get_token_vector
 def add_similarity_hooks(doc: Doc) -> Doc:
     """Let `similarity` of a doc, its spans and its tokens compare ELMo's vectors.
 
-    Without this, both "bank"s of "the river bank by the bank" have a similarity of 1. spaCy does
-    not store hooks, nor pass them between processes: for docs from `nlp.pipe(n_process=2)` or from
-    disk, call this function. The `elmo` component must have processed the doc.
+    Without this, both "bank"s of "the river bank by the bank" have a similarity of 1. The `elmo`
+    component must have processed the doc. spaCy neither stores hooks nor passes them between
+    processes. So call this function for docs from `nlp.pipe(n_process=2)` or from disk.
     """
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
         hooks["similarity"] = measure_similarity

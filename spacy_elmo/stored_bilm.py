@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformer
 SOURCE_FILE = "source.json"  # instead of weights that are not stored
 WEIGHTS_FILE = "model.safetensors"
 _LOADING = threading.Lock()  # threads that share a pipeline load the weights once
-DIGEST_PREFIX = "sha256:"  # revision of a folder, which has no commit
+DIGEST_PREFIX = "sha256:"  # a folder has no commit: its revision is a digest
 _KNOWN_PROCESSES = {os.getpid()}  # the importing process, and its forks that have run a model
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
@@ -42,8 +42,8 @@ class ElmoShim(Shim):
 
     Args:
         name: Folder or Hub name of the model, or name of the bundled model.
-        revision: Branch, tag or commit on the Hub; None = the newest.
-        dtype: Data type of computation; None = the model's own.
+        revision: Branch, tag or commit on the Hub; None = branch `main`.
+        dtype: Data type of the weights; None = the model's own.
         quantization: `"int8"` or None; see `choose_backend` of `hf_elmo`.
         backend: Backend of inference; see `choose_backend`.
 
@@ -88,7 +88,7 @@ class ElmoShim(Shim):
         return self._bilm
 
     def write(self, folder: Path) -> None:
-        """Write the biLM like `save_pretrained`, or only its source; replace the folder atomically.
+        """Write the biLM like `save_pretrained`, or only its source; replace the folder at the end.
 
         Raises:
             ValueError: If only the source is to be written, but it is unknown or has changed.
@@ -317,7 +317,7 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
 
 def _digest_weights(name: str) -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(_resolve_name(name)).glob("*.safetensors")):  # one, or shards
+    for path in sorted(Path(_resolve_name(name)).glob("*.safetensors")):  # one file, or shards
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return DIGEST_PREFIX + digest.hexdigest()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # as in stored_bilm.py
     from hf_elmo.tasks.registry import TaskModel
     from hf_elmo.tasks.task_inputs import Compute, WordInputs
 
-# Tasks with two texts, which do not fit a pipeline of single docs, and their methods.
+# Tasks that read two texts, so a pipeline of single docs cannot run them, and their methods.
 PAIRED = {"entailment": "entail", "squad": "answer"}
 # Settings that change the output of a biLM, other than its weights and their shapes.
 BILM_FIELDS = (
@@ -50,7 +50,7 @@ class Answer(NamedTuple):
     """Answer to a question.
 
     Attributes:
-        span: Words of the paragraph.
+        span: Span of the paragraph.
         score: Product of the probabilities of the first and the last word.
     """
 
@@ -89,7 +89,7 @@ class ElmoTask(SavedComponent):
         self.source_name = model
         self.predicate_pos = list(predicate_pos)
         self._loaded: TaskModel | None = None
-        self._compared: tuple[Any, bool] | None = None  # fingerprints of two biLMs, result
+        self._compared: tuple[Any, bool] | None = None  # fingerprints, result of `_is_same`
         # An `elmo` component finds this model and connects the link.
         attrs = {"upstream": ANY_UPSTREAM, "link": SourceLink()}
         self.model: ThincModel = Model(LISTENER_NAME, _read_layers, attrs=attrs)
@@ -179,7 +179,7 @@ class ElmoTask(SavedComponent):
         """Predict whether the second text of a pair follows from the first.
 
         Args:
-            pairs: Pairs of a premise and a hypothesis; each doc is one sentence.
+            pairs: Pairs of a premise and a hypothesis; each doc is read as one sentence.
 
         Returns:
             The probability of each label, for each pair.
@@ -198,7 +198,7 @@ class ElmoTask(SavedComponent):
         """Answer questions.
 
         Args:
-            pairs: Pairs of a question and a paragraph with the answer; each doc is one sentence.
+            pairs: Pairs of a question and a paragraph; each doc is read as one sentence.
 
         Returns:
             The answers.

@@ -61,7 +61,7 @@ def _read_tagged(
 def _write_entities(
     doc: Doc, placed: list[Placed["TaggedSentence"]], found: list[list["labels.Span"]]
 ) -> None:
-    """Add entities that do not overlap the doc's earlier ones, like spaCy's own component."""
+    """Add entities that do not overlap the doc's earlier ones, as spaCy's own component does."""
     taken = {token.i for entity in doc.ents for token in entity}
     spans = [
         Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)

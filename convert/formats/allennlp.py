@@ -38,7 +38,7 @@ from convert.layout import (
 WEIGHTS = ("weights.th", "best.th")
 SUFFIXES = (".th", ".pt", ".pth")
 CONFIG, OPTIONS = "config.json", "options.json"
-# Archives of published models lack these options; for them our guess is right.
+# Archives of published models name such an options file but lack it; for them our guess is right.
 PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
 NAMES = torch_tensor_names.TensorNames(
@@ -202,11 +202,9 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     weights: dict[str, torch.Tensor] = {}
     for stored in list_stored_tensors(config, NAMES.make_rules()):
         name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()
-        if (
-            stored.arrangement is torch_tensor_names.GATES and array.ndim == 1
-        ):  # AllenNLP stores the forget bias
-            array = array.copy()
-            array[config.cell_size : 2 * config.cell_size] += config.forget_bias  # in the bias
+        if stored.arrangement is torch_tensor_names.GATES and array.ndim == 1:
+            array = array.copy()  # AllenNLP's bias includes the forget bias
+            array[config.cell_size : 2 * config.cell_size] += config.forget_bias
         first, last = stored.rows
         whole = weights.setdefault(name, torch.empty(stored.variable_shape))
         whole[first:last] = torch.from_numpy(

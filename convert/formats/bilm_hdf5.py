@@ -30,7 +30,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
 MAX_VARIABLES = 10_000
 MAX_DEPTH = 20  # of groups in groups; a biLM has 6
-MAX_CHUNK = 1 << 28  # bytes: a chunk is in memory as a whole, however few rows of it are read
+MAX_CHUNK = 1 << 28  # bytes; h5py loads a complete chunk even to read a few rows
 MAX_COMPRESSION = 1100  # deflate reaches 1,032 to 1
 
 
@@ -38,7 +38,7 @@ def recognises(path: Path) -> bool:
     """Recognise an HDF5 file by its signature or suffix, so that broken files are found too."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:  # `h5py.is_hdf5` would find the signature of a file in a tar
+    with path.open("rb") as file:  # `h5py.is_hdf5` also accepts a tar with an HDF5 file in it
         return path.suffix.lower() in SUFFIXES or file.read(len(SIGNATURE)) == SIGNATURE
 
 
@@ -76,7 +76,7 @@ def _list_variables(path: Path, file: h5py.File) -> dict[str, LazyTensor]:
     """List the datasets without `visititems`, which takes minutes if groups are nested deeply."""
     variables: dict[str, LazyTensor] = {}
     groups, num_names = [("", file)], 0
-    for prefix, group in groups:  # which grows meanwhile
+    for prefix, group in groups:  # the loop extends this list
         num_names += len(group)
         if num_names > MAX_VARIABLES:
             raise ConversionError(f"{path}: expected a biLM, got more than {MAX_VARIABLES} names.")
@@ -171,8 +171,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 def _places(weights: Path, name: str) -> tuple[Path, Path]:
     """List the possible paths of a file that belongs to the weights, such as options.json.
 
-    The first path follows AllenAI: `x_options.json` for `x_weights.hdf5`. Writers use it too. The
-    second path has the plain name.
+    The first path follows AllenAI: `x_options.json` for `x_weights.hdf5`. Writers use this path.
+    The second path has the plain name.
     """
     stem = weights.stem
     prefix = stem.removesuffix("weights") if stem.endswith("weights") else f"{stem}_"

@@ -21,11 +21,11 @@ from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 from hf_elmo.language_model.vocabulary import SENTENCE_END, SENTENCE_START, SPECIAL_WORDS
 
-# The variable's name depends on the number of layers and directions:
+# A variable's name depends on the number of layers and directions:
 # RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, RNN_0/RNN/LSTMCell/W_0, rnn/LSTMCell/kernel.
 # In TensorFlow's checkpoints it is RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel, in its modules
-# RNN_0/RNN/MultiRNNCell/Cell0/rnn/lstm_cell/kernel. The first is the standard name here, because
-# bilm-tf and AllenNLP read only this one.
+# RNN_0/RNN/MultiRNNCell/Cell0/rnn/lstm_cell/kernel. The first of these five is the standard name
+# here, because bilm-tf and AllenNLP read no other.
 CELL_NAME = re.compile(
     r"(?:RNN_(?P<direction>[01])/)?(?:RNN|rnn)/"
     r"(?:(?:MultiRNNCell/Cell|multi_rnn_cell/cell_)(?P<layer>\d{1,4})/)?(?:rnn/)?"

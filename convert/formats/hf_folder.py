@@ -47,7 +47,7 @@ MALFORMED = (  # errors of readers for missing files and unexpected JSON
     TypeError,
     ValueError,
 )
-TOKENIZER_ARGUMENTS = (  # other arguments of from_config than those of the configuration
+TOKENIZER_ARGUMENTS = (  # arguments of from_config that the configuration lacks
     "characters",
     "sentence_start",
     "sentence_end",
@@ -76,7 +76,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     try:
         config = ElmoConfig.from_pretrained(folder)
     except (StrictDataclassError, *MALFORMED) as error:
-        cause = error.__cause__ or error  # that of StrictDataclassError is what a user can read
+        cause = error.__cause__ or error  # a StrictDataclassError's cause is readable
         raise ConversionError(f"{folder}: expected an ElmoConfig, got: {cause}") from error
     path = folder / WEIGHTS
     if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
@@ -185,7 +185,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     has_softmax = "softmax.weight" in checkpoint.tensors
     config = copy.deepcopy(checkpoint.config)
     config.architectures = [(ElmoForPreTraining if has_softmax else ElmoModel).__name__]
-    config.dtype = "float32"  # also for half-precision files, which are slow on CPUs
+    config.dtype = "float32"  # even if the file has half precision, which is slow on CPUs
     config.save_pretrained(path)
     tensors = {
         f"elmo.{name}" if has_softmax and not name.startswith("softmax.") else name: tensor

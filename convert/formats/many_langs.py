@@ -18,15 +18,15 @@ START, END, UNKNOWN = "<bos>", "<eos>", "<oov>"
 SPECIAL_CHARACTERS = {
     "sentence_start_char_id": START,
     "sentence_end_char_id": END,
-    # frontend.py, `create_one_batch`, uses these two names in exchanged order.
+    # frontend.py, `create_one_batch`, swaps these two names.
     "word_start_char_id": "<eow>",
     "word_end_char_id": "<bow>",
     "char_padding_id": "<pad>",
 }
 SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
-# Folders of published models lack these settings files; for them our guess is right.
+# Folders of published models name these settings files but lack them; our guess is right for them.
 PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
-STRIPPED = "\u3000"  # character of a line that contains only an id after stripping (elmo.py)
+STRIPPED = "\u3000"  # character whose line has only an id left after `strip` (elmo.py)
 
 NAMES = torch_tensor_names.TensorNames(
     characters="char_emb_layer.embedding.weight",

@@ -1,4 +1,4 @@
-"""Format: models of the NLPL repository (vectors.nlpl.eu): another format plus a meta.json."""
+"""Format: meta.json of the NLPL repository (vectors.nlpl.eu), with files of another format."""
 
 import tempfile
 from collections.abc import Iterator

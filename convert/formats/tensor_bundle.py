@@ -44,8 +44,9 @@ def read_variables(prefix: Path) -> dict[str, LazyTensor]:
         prefix: Path of the checkpoint without ".index" or ".data-...".
 
     Raises:
-        ConversionError: If the checkpoint is missing or broken.
-        OSError: If a file cannot be read.
+        ConversionError: If the checkpoint is broken.
+        OSError: If the index is missing, or a file cannot be read.
+        ImportError: If google-crc32c is not installed.
     """
     index = prefix.with_name(f"{prefix.name}.index")
     if index.stat().st_size > MAX_INDEX_SIZE:

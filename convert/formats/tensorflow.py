@@ -18,11 +18,11 @@ FILE_NAME = re.compile(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})")
 # Modules store their checkpoint in variables/, DeepPavlov's language models in saves/.
 FOLDERS = (".", "variables", "saves")
 VOCABULARIES = ("vocab.txt", "vocab-2016-09-10.txt")  # the second one: bilm-tf's checkpoint
-# bilm-tf's names in the scope of a biLM. All other variables are the last LSTM states.
+# bilm-tf's names in the scope of a biLM. All other variables there are the last LSTM states.
 BILM_NAME = re.compile(
     r"char_embed|embedding|(CNN|CNN_high_\d+|CNN_proj|softmax)/\w+|RNN_[01]/.+/LSTMCell/\w+"
 )
-# Suffixes of a mix: in TF-Hub's module, and in `weight_layers` of bilm-tf and DeepPavlov.
+# Suffixes of a mix's weights and gamma: TF-Hub; `weight_layers` of bilm-tf and DeepPavlov.
 MIX_NAMES = (("/weights", "/scaling"), ("_ELMo_W", "_ELMo_gamma"))
 
 
@@ -79,7 +79,7 @@ def _list_prefixes(folder: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """Find the only checkpoint of a folder or file; return its index path without ".index"."""
+    """Find the only or latest checkpoint of a folder or file; return its path without ".index"."""
     match = FILE_NAME.fullmatch(path.name)
     if path.is_dir() or path.name == "checkpoint":
         prefixes = _list_prefixes(path if path.is_dir() else path.parent)

@@ -56,7 +56,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _check_is_stored(path: Path) -> None:
-    """Check that a zip has no compressed files: PyTorch writes none, and would unpack any size."""
+    """Check that a zip has no compressed files, which PyTorch would unpack without a size limit."""
     try:
         with zipfile.ZipFile(path) as file:
             entries = file.infolist()

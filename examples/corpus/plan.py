@@ -1,9 +1,9 @@
-"""How long a corpus takes on many machines that fail, what it stores, and what breaks first.
+"""Simulate the time and storage that a corpus needs on many machines that fail.
 
 python examples/corpus/plan.py plan.svg
 
-A simulation with a seed. Put in your own figures: words/s of a core (python -m hf_elmo embed on a
-sample), failures, what a disk or a network takes in.
+Replace the default values by your own: words per second of a core (run python -m hf_elmo embed on
+a sample), failures, and throughput of the disk or network.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 HOUR = 3600.0
 INK = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 SENTENCE_WORDS = 20
-# Bytes of a word in the output; pooled, the words of a sentence share a vector.
+# Bytes per word in the output. With pooling, the words of a sentence share a vector.
 KINDS = {
     "all layers, float32": lambda width: width * 3 * 4,
     "mix, float16": lambda width: width * 2,
@@ -35,23 +35,23 @@ def simulate(
     restart: float,
     part: float,
 ) -> float:
-    """Simulate shards of equal size, one a core, that go on behind their last whole part.
+    """Simulate shards of equal size, one per core, that resume after their last complete part.
 
     Args:
-        chance: Where chance comes from.
-        words: Of the corpus.
-        cores: That compute.
-        rate: Words a second of a core.
-        failures: Of a core, an hour.
-        restart: Seconds from a failure till it computes again.
-        part: Words of a part, of which a failure loses half on average.
+        chance: Random number generator.
+        words: Number of words of the corpus.
+        cores: Number of cores.
+        rate: Words per second of a core.
+        failures: Failures per hour of a core.
+        restart: Seconds from a failure until the core computes again.
+        part: Number of words of a part; a failure loses half a part on average.
 
     Returns:
-        Hours until the last shard is done.
+        Hours until the last shard is complete.
     """
     left = np.full(cores, words / cores / rate / HOUR)  # hours of work
     hours = np.zeros(cores)
-    while left.any():  # failures strike in what is repeated, too
+    while left.any():  # failures also interrupt repeated work
         hours += left
         struck = chance.poisson(failures * left)
         left = (struck * restart + chance.uniform(size=cores) * struck * part / rate) / HOUR
@@ -61,9 +61,9 @@ def simulate(
 def simulate_whole(
     chance: np.random.Generator, words: float, cores: int, *, rate: float, failures: float
 ) -> float:
-    """Simulate shards that begin anew when they fail: hours, or infinity beyond all bounds."""
+    """Simulate shards that restart from zero; return hours, or infinity for frequent failures."""
     need, hours = words / cores / rate / HOUR, np.zeros(cores)
-    if failures * need > 10:  # each try succeeds once in 22,000
+    if failures * need > 10:  # fewer than one try in 22,000 succeeds
         return float("inf")
     alive = np.ones(cores, bool)
     while alive.any():
@@ -83,9 +83,9 @@ def main(
     part: Annotated[int, typer.Option(help="Words of a part.")] = 8192,
     seed: int = 0,
 ) -> None:
-    """Print hours and bytes for 1e9 and 1e12 words, and plot the hours over the cores."""
+    """Print hours and bytes for 1e9 and 1e12 words; plot the hours against the number of cores."""
     chance = np.random.default_rng(seed)
-    mpl.rcParams["svg.hashsalt"] = "plan"  # the same file each time
+    mpl.rcParams["svg.hashsalt"] = "plan"  # the same bytes each time
     mpl.rcParams |= dict.fromkeys(INK, "#7d8590")  # legible on white and on black
     figure, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
     for panel, words in zip(panels, (1e9, 1e12), strict=True):

@@ -16,11 +16,11 @@ from pyspark.sql.types import ArrayType, FloatType, StructField, StructType
 
 from hf_elmo.corpus import SentenceEmbedder
 
-ROWS = 512  # of a batch
+ROWS = 512  # per batch
 
 
 def main(source: str, output: str, model: str = "elmo-mini-en", text_column: str = "text") -> None:
-    """Write the rows of a parquet corpus with a column of vectors more."""
+    """Write the rows of a parquet corpus with an additional column of vectors."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(model)
     embedder = SentenceEmbedder(

@@ -1,4 +1,4 @@
-"""Rows of Tables 2, 3 and 7: configurations of one task, compared with the preset's own."""
+"""Rows of Tables 2, 3 and 7: configurations of a task, compared with the configuration `elmo`."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -51,7 +51,7 @@ def make_rows(titles: dict[str, str], paper: dict[str, tuple[float, ...]]) -> li
 
 
 def write_ablation(rows: Iterable[Row], results: Path) -> str:
-    """Write Table 2, 3 or 7: scores, and differences to `elmo` on the test set."""
+    """Format Table 2, 3 or 7: scores, and differences from `elmo` on the test set."""
     cells = []
     for task, title, config, paper in rows:
         seeds = read_runs(results, task, config, GRID[task])

@@ -1,10 +1,10 @@
-"""Make all tables and figures of Peters et al. 2018 that fit in some hours; continue next time.
+"""Make the tables and figures of Peters et al. 2018 within a time limit; run again to continue.
 
 python examples/paper/all.py DATA RESULTS --vectors vectors.bin --hours 8 --page docs/paper.md
 
-Complete answers come first: entailment (Tables 2, 3 and 7), roles, the learning curve of
-entailment (Figure 1), questions, the learning curve of roles, and the other tasks (Table 1). Tables
-4, 5 and 6 need minutes and are made before all others.
+The order of the runs is: entailment (Tables 2, 3 and 7), roles, the learning curve of entailment
+(Figure 1), questions, the learning curve of roles, and the other tasks (Table 1). Tables 4, 5 and 6
+take only minutes, so they are made first.
 """
 
 import math
@@ -43,7 +43,7 @@ def list_queue() -> list[Run]:
 
 
 def update(page: str, results: Path, figures: Path) -> str:
-    """Replace the tables of a page, each between two comments with its name; draw the figures."""
+    """Replace the tables of a page, each between the comments NAME and end; draw the figures."""
     for table in TABLES:
         name, text = table.__name__, table.write(results)
         if table in (figure_1, figure_2):
@@ -66,7 +66,7 @@ def main(
     page: Annotated[Path | None, typer.Option(help="Page whose tables are replaced.")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="List missing runs only.")] = False,
 ) -> None:
-    """Make what is missing, and update the page."""
+    """Make the missing runs and tables, and update the page."""
     deadline = time.monotonic() + 3600 * hours
     settings = Settings(data, results, vectors, model, deadline, option or ())
     queue = list_queue()

@@ -48,7 +48,7 @@ def read_curve(results: Path, task: str, config: str) -> dict[float, list[float]
 
 
 def plot(results: Path, path: Path) -> None:
-    """Draw the curves, if there are some; bands reach from the lowest to the highest seed."""
+    """Draw the curves, if any run is complete; bands reach from the lowest to the highest seed."""
     if not any(read_curve(results, task, config) for task in TASKS for config in SIDES):
         return
     figure = Figure(figsize=(9, 4), layout="constrained")
@@ -74,7 +74,7 @@ def plot(results: Path, path: Path) -> None:
 
 
 def write(results: Path) -> str:
-    """Write the scores of the figure as a table."""
+    """Format the scores of the figure as a table."""
     rows = []
     for task in TASKS:
         for config in SIDES:

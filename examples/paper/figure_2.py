@@ -1,4 +1,4 @@
-"""Figure 2: weights of the biLM's layers that each task has learned, at input and output.
+"""Figure 2: learned weights of the biLM's layers, for each task at input and output.
 
 python examples/paper/figure_2.py DATA RESULTS --vectors vectors.bin
 """
@@ -27,7 +27,7 @@ RUNS = [run for task in DATA for run in list_runs(task, ["elmo"], GRID.get(task,
 
 
 def read_mixes(results: Path) -> dict[tuple[str, str], list[float]]:
-    """Read weights and gamma by task and place: means over seeds and folds."""
+    """Read the means of weights and gamma over seeds and folds, by task and place."""
     mixes = {}
     for task in DATA:
         runs = [*chain(*read_runs(results, task, "elmo", GRID.get(task, 1.0)))]
@@ -37,7 +37,7 @@ def read_mixes(results: Path) -> dict[tuple[str, str], list[float]]:
 
 
 def plot(results: Path, path: Path) -> None:
-    """Draw the weights, if there are some: a column for each place, a row for each layer."""
+    """Draw the weights, if any run is complete: a column for each place, a row for each layer."""
     mixes = read_mixes(results)
     if not mixes:
         return
@@ -56,7 +56,7 @@ def plot(results: Path, path: Path) -> None:
 
 
 def write(results: Path) -> str:
-    """Write the weights as a table."""
+    """Format the weights as a table."""
     mixes = read_mixes(results)
     layers = [f"layer {number}" for number in range(max(map(len, mixes.values()), default=1) - 1)]
     rows = [

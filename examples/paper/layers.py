@@ -41,7 +41,7 @@ def load_bilm(name: str) -> Bilm:
 
 
 def draw_bilm(bilm: Bilm) -> Bilm:
-    """Draw a biLM of the same size with random weights."""
+    """Make a biLM of the same size with random weights."""
     torch.manual_seed(0)
     return Bilm(ElmoModel(bilm.model.config).eval(), bilm.tokenizer)
 
@@ -63,20 +63,20 @@ def read_sentences(path: Path) -> list[dict[str, Any]]:
 
 
 def score_accuracy(counts: Array) -> float:
-    """Compute the accuracy in percent of counts `(texts, [right, all])`."""
+    """Compute the accuracy in percent from counts of right and all answers, shape `(texts, 2)`."""
     right, total = counts.sum(axis=0)
     return 100 * float(right) / float(total)
 
 
 def count_right(is_right: Array, texts: Sequence[Any]) -> Array:
-    """Count right answers and all answers of each text, shape `(1, texts, 2)`, as of one seed."""
+    """Count right answers and all answers of each text, shape `(seeds = 1, texts, 2)`."""
     names, rows = np.unique(np.array(texts), return_inverse=True)
     right = np.bincount(rows, weights=is_right, minlength=len(names))
     return np.stack([right, np.bincount(rows, minlength=len(names))], axis=1)[None]
 
 
 def make_once(name: str, compute: Callable[[Settings], Any], settings: Settings) -> None:
-    """Compute a table and write it as JSON, unless it is there."""
+    """Compute a table and write it as JSON, unless the file exists."""
     path = settings.results / f"{name}.json"
     if not path.exists():
         write_file(path, json.dumps(compute(settings), ensure_ascii=False) + "\n")

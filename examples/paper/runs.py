@@ -32,13 +32,13 @@ from hf_elmo.training.time_bound import read_seconds
 
 
 class Data(NamedTuple):
-    """The files of a task, below the folder of data, and its scores in the paper.
+    """Files of a task, relative to the folder of data, and its scores in the paper.
 
     Attributes:
         train, dev, test: Files.
         paper: The paper's test scores without and with ELMo, in percent (Table 1).
-        num_folds: Parts of the documents of all three files. Each part is the test set of a model
-            that is trained on the others; 1 = the files as they are.
+        num_folds: Number of folds for cross-validation over the documents of all three files; 1 =
+            use the files as they are.
         separator: Text between two independent parts of the training file.
     """
 
@@ -93,8 +93,8 @@ TITLES = {
     "ner": "entities",
     "sentiment": "sentiment",
 }
-# Options of each configuration. `elmo` reads ELMo at the places of the preset, as in the paper: at
-# the input, for questions and entailment also at the output of the encoder.
+# Options of each configuration. `elmo` reads ELMo where the preset does, as in the paper: at the
+# input of the encoder, and for questions and entailment also at its output.
 CONFIGS: dict[str, list[str]] = {
     "static": ["--elmo", "none"],
     "elmo": [],
@@ -109,11 +109,11 @@ CONFIGS: dict[str, list[str]] = {
 WITHOUT_VECTORS = ("elmo-alone", "words-alone")
 SIDES = ("static", "elmo")
 SEEDS = (1, 2, 3)
-# Share of the training data in Tables 2, 3 and 7 and Figure 2: a compromise of costs and scores.
+# Share of the training data in Tables 2, 3, 7 and Figure 2: a compromise between cost and score.
 GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.5}
 # One recipe for all configurations of all tasks: train until the dev score stops improving.
 RECIPE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
-LEAST_EPOCH = 0.1  # of the training data: smaller samples are repeated up to this share
+LEAST_EPOCH = 0.1  # share of the training data; smaller samples are repeated up to this share
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 DARK_LOOK = """<style>
@@ -155,7 +155,7 @@ class Settings(NamedTuple):
     Attributes:
         data: Folder of data.
         results: Folder of runs.
-        vectors: Static vectors of the biLM's own text.
+        vectors: Static vectors that were trained on the biLM's own text.
         model: The biLM.
         deadline: End of all work, in seconds of `time.monotonic`.
         options: Further options of `python -m hf_elmo train`.
@@ -175,7 +175,7 @@ def read_text(path: Path) -> str:
 
 
 def write_file(path: Path, text: str) -> str:
-    """Write a file completely or not at all, unless it exists; return its name."""
+    """Write a file atomically, unless it exists; return its path."""
     if not path.exists():  # another process may read it now
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{path.name}.part")
@@ -212,7 +212,7 @@ def draw_sample(run: Run, text: str) -> str:
 
 
 def write_folds(run: Run, files: Sequence[Path], results: Path) -> list[str]:
-    """Divide documents into a fold to test on, half a fold to choose by, and the others."""
+    """Write documents: one fold as test set, half a fold as dev set, the others as training set."""
     documents = [
         DOCUMENT_START + part
         for path in files
@@ -230,7 +230,7 @@ def write_folds(run: Run, files: Sequence[Path], results: Path) -> list[str]:
 
 
 def make(run: Run, settings: Settings) -> bool:
-    """Train and test one model and write its result; return False at the deadline."""
+    """Train and test one model, and write its result; return False if the deadline comes first."""
     folder = run.find_folder(settings.results)
     if (folder / "result.json").exists():
         return True
@@ -275,7 +275,7 @@ def make(run: Run, settings: Settings) -> bool:
 
 
 def describe(task: str, folder: Path, test: Path) -> dict[str, Any]:
-    """Test a trained model; describe it by costs, learning curve, mixes and counts by text."""
+    """Test a trained model; return its costs, learning curve, mixes and counts per text."""
     chosen, model, inputs = load_task_model(str(folder))
     examples = chosen.read(test)
     found = predict(chosen, model, inputs, examples)
@@ -297,10 +297,10 @@ def describe(task: str, folder: Path, test: Path) -> dict[str, Any]:
 
 
 def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> list[list[float]]:
-    """Compare predictions with examples, in numbers that add up; shape `(texts, numbers)`.
+    """Compare predictions with examples; add up the counts of each text, shape `(texts, numbers)`.
 
-    A text is a document of coreference, a paragraph with all its questions, a sentence with all
-    its predicates, a premise with all its hypotheses: examples of one text are not independent.
+    A text is a document (coreference), a paragraph with all its questions, a sentence with all its
+    predicates, or a premise with all its hypotheses. Examples of one text are not independent.
     """
     chosen = TASKS[task]
     sums: dict[Any, Any] = {}
@@ -311,7 +311,7 @@ def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> l
 
 
 def list_runs(task: str, configs: Iterable[str], share: float = 1.0) -> list[Run]:
-    """List the runs of configurations of a task: all folds of a seed, then the next seed."""
+    """List the runs of configurations of a task, by seed, configuration and fold."""
     folds = range(DATA[task].num_folds)
     names = list(configs)
     return [
@@ -339,7 +339,7 @@ def gather_counts(seeds: Sequence[Sequence[Any]]) -> np.ndarray:
 
 
 def score(task: str, counts: np.ndarray) -> float:
-    """Score one run in percent by its counts, shape `(texts, numbers)`."""
+    """Score one run in percent from its counts, shape `(texts, numbers)`."""
     return 100 * TASKS[task].scores.total(counts.sum(axis=0).tolist())[TASKS[task].metric]
 
 
@@ -351,11 +351,11 @@ def reduce_error(before: float, after: float) -> float:
 def compare(
     scorer: Callable[[np.ndarray], float], before: np.ndarray, after: np.ndarray
 ) -> tuple[float, float, float]:
-    """Resample texts; return the bounds of the difference of scores and p, two-sided.
+    """Bootstrap over texts; return the interval of the difference of scores, and the two-sided p.
 
     Args:
         scorer: Scores counts, shape `(texts, numbers)`.
-        before: Counts of one side, shape `(seeds, texts, numbers)`; seeds are averaged.
+        before: Counts of one side, shape `(seeds, texts, numbers)`; the seeds' scores are averaged.
         after: Counts of the other side.
     """
 
@@ -379,27 +379,27 @@ def compare(
 
 
 def show_scores(scores: Sequence[float]) -> str:
-    """Write a mean and a standard deviation."""
+    """Format a mean and a standard deviation."""
     return f"{mean(scores):.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
 
 
 def show_interval(
     scorer: Callable[[np.ndarray], float], before: np.ndarray, after: np.ndarray
 ) -> str:
-    """Write the interval of a difference, over the seeds that both have."""
+    """Format the interval of a difference, over the seeds that both sides have."""
     seeds = min(len(before), len(after))
     low, high, _ = compare(scorer, before[:seeds], after[:seeds])
     return f"{low:+.1f} to {high:+.1f}"
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table of Markdown."""
+    """Format a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Save a figure that follows readers who prefer a dark look, with the same bytes each time."""
+    """Save a figure that adapts to dark mode; the same figure gives the same bytes."""
     with mpl.rc_context({"svg.hashsalt": "paper", "svg.fonttype": "none"}):
         figure.savefig(path, metadata={"Date": None}, transparent=True)
     text = path.read_text(encoding="utf-8")
@@ -418,7 +418,7 @@ Options = Annotated[
 
 
 def serve(make_all: Callable[[Settings], object], write: Callable[[Path], str]) -> None:
-    """Run the command line of a table or figure: make what is missing, then print it."""
+    """Run the command line of a table or figure: make missing results, then print the table."""
 
     def main(
         data: DataFolder,

@@ -33,18 +33,18 @@ HEADER = (
     *("relative error", "paper: static", "paper: ELMo", "paper: relative error"),
     *("epochs: static", "epochs: ELMo", "CPU minutes: static", "CPU minutes: ELMo"),
 )
-# The shortest first, so that complete rows come first.
+# The shortest runs (entities) come first, so that a row is complete early.
 RUNS = [run for task in ("ner", *DATA) for run in list_runs(task, SIDES)]
 
 
 def read_sides(results: Path, task: str) -> list[list[Any]]:
-    """Read the runs of both sides, of the seeds that both have."""
+    """Read the runs without and with ELMo, for the seeds that both have."""
     sides = [read_runs(results, task, config) for config in SIDES]
     return [side[: min(map(len, sides))] for side in sides]
 
 
 def write_row(task: str, sides: list[list[Any]]) -> list[str]:
-    """Write the row of a task."""
+    """Format the row of a task."""
     counts = [gather_counts(side) for side in sides]
     scores = [[score(task, seed) for seed in side] for side in counts]
     low, high, p = compare(partial(score, task), *counts)
@@ -62,7 +62,7 @@ def write_row(task: str, sides: list[list[Any]]) -> list[str]:
 
 
 def write_rows(results: Path) -> Iterator[list[str]]:
-    """Write the rows of all tasks."""
+    """Format the rows of all tasks."""
     for task in DATA:
         sides = read_sides(results, task)
         if sides[0]:
@@ -72,7 +72,7 @@ def write_rows(results: Path) -> Iterator[list[str]]:
 
 
 def write(results: Path) -> str:
-    """Write the table."""
+    """Format the table."""
     return write_table(HEADER, write_rows(results))
 
 

@@ -18,7 +18,7 @@ PAPER = {
 
 
 def make_row(task: str, place: str) -> Row:
-    """Make the row of a place; that of the preset is the configuration `elmo`."""
+    """Make the row of a place; the place of the preset has the configuration `elmo`."""
     is_own = place == TASKS[task].presets["cpu"].fields.get("elmo_at", "input")
     title = {"both": "input and output"}.get(place, place)
     config = "elmo" if is_own else place

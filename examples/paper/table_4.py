@@ -2,9 +2,9 @@
 
 python examples/paper/table_4.py DATA RESULTS --vectors vectors.bin
 
-The neighbours are words of SemCor in other sentences. Two measures follow: whether the nearest
+The neighbours are words of SemCor in other sentences. A second table counts how often the nearest
 other use of the same form has the same part of speech, for forms that are often noun and often
-verb; and whether the nearest other use of "play" has the same sense.
+verb. It also counts how often the nearest other use of "play" has the same sense.
 """
 
 from collections import Counter, defaultdict
@@ -32,12 +32,12 @@ FORMS = ("play", "present", "mean", "change")  # each as noun (or adjective) and
 NUM_NEIGHBOURS = 3
 NUM_STATIC = 10
 CONTEXT = 6  # words that are shown on each side
-LENGTHS = range(8, 21)  # words of a sentence that is shown
-MIN_USES = 15  # of a form as noun, and as verb
+LENGTHS = range(8, 21)  # number of words of a sentence that is shown
+MIN_USES = 15  # least number of uses of a form as noun, and as verb
 
 
 def find_static(path: Path) -> dict[str, list[str]]:
-    """Find the nearest words by static vectors."""
+    """Find the nearest words of each form by static vectors."""
     vectors = read_vectors(path)
     table = normalise(vectors.table.numpy())
     rows = {word: row for row, word in enumerate(vectors.words)}
@@ -54,7 +54,7 @@ class Uses:
 
     Args:
         sentences: Sentences with `tokens` and `pos`.
-        layers: Vectors of all words, shape `(layers, words, hidden_size)`, of length one.
+        layers: Unit vectors of all words, shape `(layers, words, hidden_size)`.
     """
 
     def __init__(self, sentences: list[dict[str, Any]], layers: Array) -> None:
@@ -68,7 +68,7 @@ class Uses:
             self.rows[token].append(row)
 
     def show(self, row: int) -> str:
-        """Write a word in its context."""
+        """Format a word in its context."""
         number, place = self.places[row]
         tokens = self.sentences[number]["tokens"]
         words = [*tokens[:place], f"**{tokens[place]}**", *tokens[place + 1 :]]
@@ -82,7 +82,7 @@ class Uses:
         return [self.show(x) for x in np.argsort(-closeness)[:NUM_NEIGHBOURS]]
 
     def find_sources(self, form: str) -> list[int]:
-        """Find the first verb, and the first other use, in sentences that are easy to show."""
+        """Find the first verb, and the first noun or adjective, in sentences of suitable length."""
         short = [
             row
             for row in self.rows[form]
@@ -140,7 +140,7 @@ def compare_senses(path: Path, bilm: Any) -> dict[str, list[list[int]]]:
 
 
 def compute(settings: Settings) -> dict[str, Any]:
-    """Find neighbours, and count how often they agree."""
+    """Find neighbours, and count how often part of speech or sense agree."""
     bilm = load_bilm(settings.model)
     sentences = read_sentences(settings.data / "wsd" / "semcor_all-words.jsonl.gz")
     layers = np.concatenate(list(bilm.embed(x["tokens"] for x in sentences)), axis=1)
@@ -162,7 +162,7 @@ def compute(settings: Settings) -> dict[str, Any]:
 
 
 def write(results: Path) -> str:
-    """Write two tables: neighbours, and how often they agree."""
+    """Format two tables: neighbours, and how often part of speech or sense agree."""
     table = read_table("table_4", results)
     if table is None:
         return "Not run yet."

@@ -1,12 +1,12 @@
-"""Table 5: word senses by the nearest average of SemCor, with and without the first sense.
+"""Table 5: word senses by the nearest average of SemCor, with and without a fallback.
 
 python examples/paper/table_5.py DATA RESULTS --vectors vectors.bin
 
 As in the paper (5.3, after Melamud et al. 2016), the vectors of each sense's uses in SemCor are
 averaged, and a use in the test sets gets the sense with the nearest average. WordNet's first sense
-is the fallback for words that SemCor does not contain. To explain the result, the table also shows
-uses by the frequency of the word in SemCor, and the cosine plus a weight times the log frequency of
-the sense. The weight is chosen on semeval2007, which is not in the four test sets.
+is the fallback for words that SemCor does not contain. To explain the result, the table also groups
+uses by the frequency of the word in SemCor. It also scores senses by the cosine plus a weight times
+the log frequency. The weight is chosen on semeval2007, which is not in the four test sets.
 """
 
 from collections import Counter, defaultdict
@@ -35,19 +35,19 @@ Word: TypeAlias = tuple[str, str]  # lemma and part of speech
 
 DEV = "semeval2007"
 TESTS = ("senseval2", "senseval3", "semeval2013", "semeval2015")
-WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)  # of the log frequency of a sense, to choose from
+WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)  # candidate weights of the log frequency of a sense
 FEW_USES = 10  # of a word in SemCor
 PAPER = {"first sense of WordNet": "65.9", "layer 1": "67.4", "layer 2": "69.0"}
 
 
 class Use(NamedTuple):
-    """A word in a sentence, with its right senses.
+    """A word in a sentence, with its correct senses.
 
     Attributes:
         word: Lemma and part of speech.
         senses: Keys of WordNet.
         text: Identifier of the sentence.
-        vectors: Mean over its tokens, by layer, of length one, shape `(layers, hidden_size)`.
+        vectors: Mean over the word's tokens, scaled to length 1, shape `(layers, hidden_size)`.
     """
 
     word: Word
@@ -77,7 +77,7 @@ class SenseAverages:
 
     Args:
         uses: The uses to learn from.
-        first_senses: For words without a use; empty = no fallback.
+        first_senses: Fallback for words without a use; empty = no fallback.
     """
 
     def __init__(self, uses: Iterable[Use], first_senses: Mapping[Word, str]) -> None:
@@ -95,7 +95,7 @@ class SenseAverages:
         self.first_senses = first_senses
 
     def find(self, use: Use, layer: int, weight: float = 0.0) -> str | None:
-        """Find the sense by nearness, plus a weight times the log of its frequency."""
+        """Find the sense with the greatest cosine plus a weight times its log frequency."""
         if use.word not in self._senses:
             return self.first_senses.get(use.word)
         senses = self._senses[use.word]
@@ -104,7 +104,7 @@ class SenseAverages:
         return senses[int((scores + weight * np.log(counts / counts.sum())).argmax())]
 
     def find_most_frequent(self, use: Use) -> str | None:
-        """Find the sense that SemCor has most often."""
+        """Find the most frequent sense in SemCor."""
         if use.word not in self.counts:
             return self.first_senses.get(use.word)
         return self.counts[use.word].most_common(1)[0][0]
@@ -122,7 +122,7 @@ Find: TypeAlias = Callable[[Use], str | None]
 def group_uses(
     sets: Mapping[str, Sequence[Use]], counts: Mapping[Word, Counter[str]]
 ) -> dict[str, list[Use]]:
-    """Group the uses of the test sets."""
+    """Group the uses by data set, and by their frequency in SemCor."""
     every = [use for uses in sets.values() for use in uses]
     test = [use for name in TESTS for use in sets[name]]
     seen = [use for use in test if len(counts.get(use.word, ())) > 1]
@@ -184,7 +184,7 @@ def compute(settings: Settings) -> dict[str, Any]:
 
 
 def write(results: Path) -> str:
-    """Write the table."""
+    """Format the table."""
     table = read_table("table_5", results)
     if table is None:
         return "Not run yet."

@@ -1,8 +1,8 @@
-"""Table 6: part of speech by a linear probe of each layer, and of random weights.
+"""Table 6: parts of speech by linear probes of each layer, also of a biLM with random weights.
 
 python examples/paper/table_6.py DATA RESULTS --vectors vectors.bin
 
-The strength of the regularisation is chosen on the dev part, for each layer alone.
+The strength of the regularisation is chosen on the dev part, separately for each layer.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def read_tagged(path: Path) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def probe_layers(bilm: Bilm, data: Path) -> Iterator[dict[str, Any]]:
-    """Train probes of each layer; describe the one that is best on the dev part."""
+    """Train probes of each layer; yield the result of each layer's best probe on the dev part."""
     layers, tags, texts = {}, {}, {}
     for part in PARTS:
         (path,) = (data / "ewt").glob(f"*-{part}.conllu.gz")
@@ -80,14 +80,14 @@ def fit_probe(features: Array, tags: Array, strength: float) -> Any:
 
 
 def compute(settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """Probe the biLM and one with random weights."""
+    """Probe the biLM, and a biLM with random weights."""
     bilm = load_bilm(settings.model)
     bilms = {"trained": bilm, "random weights": draw_bilm(bilm)}
     return {name: list(probe_layers(one, settings.data)) for name, one in bilms.items()}
 
 
 def write(results: Path) -> str:
-    """Write the table."""
+    """Format the table."""
     rows = []
     table = read_table("table_6", results) or {}
     for name, probes in table.items():

@@ -16,9 +16,9 @@ from hf_elmo.language_model.vocabulary import PIECES_NAME, count_words
 from hf_elmo.text.text_reader import read_files
 
 Vectors = npt.NDArray[Any]
-# Sentences to their word vectors, shape `(words, width)`.
+# Maps sentences to their word vectors, shape `(words, width)`.
 Encoder = Callable[[Iterable[Sequence[str]]], Iterator[Vectors]]
-# Vector of a word from those of its pieces: the first, the last, or the mean.
+# Vector of a word: the vector of its first piece or last piece, or the mean of all pieces.
 Choice = Literal["first", "last", "mean"]
 CHOICES: tuple[Choice, ...] = ("first", "last", "mean")
 STATIC_NAME = "vectors.kv"
@@ -58,7 +58,7 @@ def count_parameters(folder: Path) -> int:
 def join_pieces(
     vectors: Vectors, word_ids: Sequence[int], num_words: int, choice: Choice
 ) -> Vectors:
-    """Make a vector for each word from those of its pieces, shape `(words, width)`."""
+    """Make a vector for each word from the vectors of its pieces, shape `(words, width)`."""
     of_word = np.array(word_ids, np.int64)
     last = np.searchsorted(of_word, np.arange(num_words), side="right") - 1
     first = np.searchsorted(of_word, np.arange(num_words), side="left")
@@ -80,7 +80,7 @@ def _is_fasttext(table: Any) -> bool:
 
 
 def _look_up(table: Any, words: Sequence[str]) -> Vectors:
-    """Look up words; an unknown word is the sum of its parts, or zero without parts."""
+    """Look up words; an unknown word is the mean of its parts, or zero without parts."""
     has_parts = _is_fasttext(table)
     nothing = np.zeros(table.vector_size, np.float32)
     rows = [table[word] if has_parts or word in table else nothing for word in words]
@@ -97,7 +97,7 @@ def main(
     epochs: Annotated[int, typer.Option(min=1)] = 5,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
-    """Train static vectors (skip-gram) of a given number of parameters."""
+    """Train static vectors (skip-gram) with a given number of parameters."""
     sentences = list(read_files([train])(None))
     options: dict[str, Any] = {"vector_size": size, "sg": 1, "seed": seed, "workers": 1}
     if kind == "word2vec":

@@ -1,6 +1,6 @@
 """Measure frozen encoders on misspelt words: python examples/robustness/measure.py DATA RESULTS ...
 
-Each pair of encoder and task is a file of RESULTS. A file that exists is not made again.
+RESULTS contains a file for each pair of encoder and task. Existing files are not made again.
 """
 
 import json
@@ -17,14 +17,14 @@ from tasks import TASKS, Example, Features, Task, read_task, score, train_head
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8)
 SEEDS = (1, 2, 3)
-TRAINED_NOISES = ("swap", "drop")  # of the training set with noise, a fifth of the words
-TRAINED_LEVEL = 0.2
+TRAINED_NOISES = ("swap", "drop")  # of the training set with noise
+TRAINED_LEVEL = 0.2  # share of misspelt words in it
 
 
 def encode(
     encoder: Encoder, task: Task, examples: list[Example], noises: tuple[str, ...], *noise: float
 ) -> Features:
-    """Encode examples, with a level of noise and its seed, or without."""
+    """Encode examples, with noise if its level and seed are given."""
     sentences = [x.words for x in examples]
     if noise:
         level, seed = noise
@@ -33,11 +33,11 @@ def encode(
 
 
 def measure(encoder: Encoder, task: Task, parts: list[list[Example]]) -> dict[str, np.ndarray]:
-    """Train a head on clean and one on noised text for each seed; count on noised test sets.
+    """Train a head on clean text and one on noised text, for each seed; test both on noised text.
 
     Returns:
-        "dev", shape `(seeds,)`: score of the clean head on the clean dev set; "counts", shape
-        `(heads, noises, levels, seeds, examples, 2)`.
+        "dev", shape `(seeds,)`: score of the clean head on the clean dev set; "counts" of
+        `Head.count`, shape `(heads, noises, levels, seeds, examples, 2)`.
     """
     train, dev, test = parts
     clean = [encode(encoder, task, part, ()) for part in (train, dev)]
@@ -62,7 +62,7 @@ def measure(encoder: Encoder, task: Task, parts: list[list[Example]]) -> dict[st
 
 
 def choose_vector(folder: Path, data: Path, max_train: int, max_test: int) -> dict[str, float]:
-    """Score each way to make a word's vector from its pieces on the clean dev sets."""
+    """Score, on the clean dev sets, each way to make a word's vector from its pieces."""
     scores = {}
     for choice in CHOICES:
         encoder, found = load_encoder(folder, choice), []

@@ -1,4 +1,4 @@
-"""Seven kinds of misspellings of a sentence's words: one word in, one word out."""
+"""Seven kinds of misspellings; each replaces a word by one word."""
 
 import random
 from collections import defaultdict
@@ -10,8 +10,8 @@ from string import ascii_lowercase
 from hf_elmo.language_model.typing_errors import list_errors
 
 MIN_LENGTH = 4  # of a word that can be misspelt
-ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard, each half a key to the right
-STEPS = ((0, -1), (0, 1), (1, -1), (1, 0), (-1, 0), (-1, 1))  # to the next keys
+ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # of a keyboard; each row is half a key further right
+STEPS = ((0, -1), (0, 1), (1, -1), (1, 0), (-1, 0), (-1, 1))  # to the neighbouring keys
 KEYS = {key: (row, place) for row, keys in enumerate(ROWS) for place, key in enumerate(keys)}
 Noise = Callable[[str, random.Random], str]
 
@@ -29,7 +29,7 @@ def add_letter(word: str, rng: random.Random) -> str:
 
 
 def hit_neighbour(word: str, rng: random.Random) -> str:
-    """Replace an inner letter by that of a neighbouring key."""
+    """Replace an inner letter by the letter of a neighbouring key."""
     places = [p for p in range(1, len(word) - 1) if word[p].lower() in KEYS]
     if not places:
         return word
@@ -47,15 +47,15 @@ def shuffle_middle(word: str, rng: random.Random) -> str:
 
 @cache
 def read_misspellings() -> dict[str, list[str]]:
-    """Read the errors that people make from the package codespell: a list for each right word.
+    """Read people's misspellings from the package codespell: a list for each correct word.
 
-    Its dictionary is derived from Wikipedia: CC BY-SA 3.0.
+    codespell's dictionary is derived from Wikipedia (CC BY-SA 3.0).
     """
     found = defaultdict(list)
     lines = files("codespell_lib").joinpath("data/dictionary.txt").read_text("utf-8")
     for line in lines.splitlines():
         wrong, _, right = line.partition("->")
-        if right.isalpha() and wrong.isalpha():  # no alternatives, no other number of words
+        if right.isalpha() and wrong.isalpha():  # one word for one word, no alternatives
             found[right.lower()].append(wrong)
     return found
 
@@ -88,7 +88,7 @@ def misspell_words(
     Args:
         words: A sentence.
         noises: Kinds of noise; each word gets one of them.
-        level: Share of the words. The words of a low level are also misspelt at a higher one.
+        level: Share of the words. The words of a low level are also misspelt at a higher level.
         seed: Seed of the errors, which also depend on the sentence.
     """
     sentence = " ".join(words)
@@ -102,5 +102,5 @@ def _misspell(word: str, noises: Sequence[str], level: float, rng: random.Random
     if len(word) < MIN_LENGTH or not word.isalpha() or rng.random() >= level:
         return word
     noise = NOISES[rng.choice(noises)]
-    tries = (noise(word, rng) for _ in range(20))  # two equal letters swapped are no error
+    tries = (noise(word, rng) for _ in range(20))  # a swap of equal letters changes nothing
     return next((wrong for wrong in tries if wrong != word), word)

@@ -17,8 +17,8 @@ from noise import NOISES
 from tasks import TASKS
 
 Array = npt.NDArray[Any]
-# In the order of the table, with colour and style of the line. The others are compared with the
-# first; "characters_noise" was trained with typing errors.
+# Encoders in the order of the table, with colour and style of the line. The first is compared with
+# all others. "characters_noise" was trained with typing errors.
 ENCODERS: dict[str, tuple[str, Any]] = {
     "characters": ("#0969da", "-"),
     "characters_noise": ("#cf222e", (0, (8, 2))),
@@ -34,7 +34,7 @@ TITLES = {
     "questions": "questions, accuracy",
 }
 SYNTHETIC = [row for row, name in enumerate(NOISES) if name != "natural"]
-# Noises of each column of the table: those that no head was trained with, for both heads.
+# Groups of noises; no head was trained with the `unseen` noises.
 GROUPS = {
     "synthetic": SYNTHETIC,
     "unseen": [row for row in SYNTHETIC if list(NOISES)[row] not in TRAINED_NOISES],
@@ -77,7 +77,7 @@ def measure_area(scores: Array, rows: list[int], *, is_normalised: bool = True) 
     Args:
         scores: Shape `(resamples, noises, levels)`.
         rows: Noises.
-        is_normalised: Whether the area is in percent of that without any loss.
+        is_normalised: Whether to return the area in percent of the score without errors.
 
     Returns:
         Areas, shape `(resamples,)`.
@@ -89,7 +89,7 @@ def measure_area(scores: Array, rows: list[int], *, is_normalised: bool = True) 
 
 
 def describe(values: Array) -> list[float]:
-    """Return the value of the complete test set, which is first, and its interval."""
+    """Return the first value (of the complete test set), and the interval of the others."""
     return [round(float(x), 2) for x in (values[0], *np.percentile(values[1:], INTERVAL))]
 
 
@@ -97,7 +97,7 @@ def compare(counts: dict[str, Array]) -> dict[str, Any]:
     """Compare the first encoder with each other one by a paired bootstrap over the examples.
 
     Args:
-        counts: Of each encoder and one head, as for `score_levels`.
+        counts: Counts of one head by encoder, as for `score_levels`.
     """
     size = next(iter(counts.values())).shape[3]
     rng = np.random.default_rng(0)
@@ -121,7 +121,7 @@ def compare(counts: dict[str, Array]) -> dict[str, Any]:
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
-    """Draw the score of each task and encoder by the share of misspelt words."""
+    """Draw the score of each task and encoder against the share of misspelt words."""
     style = {"svg.fonttype": "none", "svg.hashsalt": "0", "font.family": "sans-serif"}
     with mpl.rc_context(style):
         figure, axes = plt.subplots(1, len(report["tasks"]), figsize=(12, 3.6), squeeze=False)
@@ -171,7 +171,7 @@ def format_scores(report: dict[str, Any]) -> str:
 
 
 def format_leads(report: dict[str, Any]) -> str:
-    """Format how far the first encoder leads in the mean score, with 95 % intervals."""
+    """Format the first encoder's lead in the mean score, with 95 % intervals."""
     rows = []
     for name in list(report["encoders"])[1:]:
         for label, (head, group) in ROWS.items():

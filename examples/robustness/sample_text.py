@@ -1,4 +1,4 @@
-"""Sample the text that all encoders read: as many words of each source, in a random order.
+"""Sample the training text of all encoders: equally many words of each source, in random order.
 
 python examples/robustness/sample_text.py 'books/*.xz' 'modern/*.xz' --output train.txt
 """
@@ -18,7 +18,7 @@ def main(
     output: Annotated[Path, typer.Option(help="Text file to write.")],
     words: Annotated[int, typer.Option(help="Words of all sources together.")] = 4_000_000,
 ) -> None:
-    """Write sentences of each source until it has given its share of the words."""
+    """Write random sentences of each source, up to its share of the words."""
     lines: list[str] = []
     for source in sources:
         sentences = [*read_files([source])(None)]

@@ -16,8 +16,8 @@ from hf_elmo.tasks.data.labels import find_spans, label_words
 from hf_elmo.tasks.data.readers import read_columns, read_trees
 
 Array = npt.NDArray[Any]
-NUM_EPOCHS = 20  # of the head; the best one on the dev set is kept
-BATCH_SIZE = 64  # sentences, or 1,000 words
+NUM_EPOCHS = 20  # of a head; the best epoch on the dev set is kept
+BATCH_SIZE = 64  # sentences; 16 times as many words if each has a label
 LEARNING_RATE = 1e-3
 
 
@@ -62,7 +62,7 @@ class Task(NamedTuple):
     """A task.
 
     Attributes:
-        files: Train, dev and test, below the folder of data; without dev, a tenth of train.
+        files: Train, dev and test, in the folder of data; without dev, a tenth of train is used.
         read: Reader of a file.
         has_spans: Whether the score is F1 of spans; else it is accuracy.
         is_tagged: Whether each word has a label.
@@ -111,7 +111,7 @@ def read_task(task: Task, data: Path, max_train: int, max_test: int) -> list[lis
 
 
 class Features:
-    """Inputs of the head: word vectors, or the mean and maximum of those of a sentence."""
+    """Inputs of the head: word vectors, or the mean and maximum of each sentence's word vectors."""
 
     def __init__(self, vectors: Sequence[Array], task: Task) -> None:
         if task.is_tagged:
@@ -138,7 +138,7 @@ class Head(nn.Module):
 
     @torch.inference_mode()
     def count(self, task: Task, features: Features, examples: Sequence[Example]) -> Array:
-        """Predict labels; count for each example what the score divides by what."""
+        """Predict labels; count each example's part of the score's numerator and denominator."""
         found = [self.labels[i] for i in self(features.rows).argmax(1).tolist()]
         counts = []
         for example, length in zip(examples, features.lengths, strict=True):
@@ -153,7 +153,7 @@ class Head(nn.Module):
 
 
 def score(counts: Array) -> float:
-    """Score examples by their counts: accuracy or F1."""
+    """Score examples from their counts: accuracy or F1."""
     right, total = counts.sum(axis=0)
     return float(right / max(total, 1))
 

@@ -1,9 +1,9 @@
 """Train each task with and without ELMo, and compare: `python compare.py CORPUS OUTPUT`.
 
-Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (what each task has learned of the
+Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (each task's learned weights of the
 layers) and `curve.svg` (scores against the share of the training data). Finished runs stay in
-OUTPUT/runs: an interrupted command goes on where it was. One's own data, in spaCy's format:
-`--task mine:ner:train.spacy:dev.spacy:test.spacy`.
+OUTPUT/runs, so an interrupted command continues when you run it again. For your own data in spaCy's
+format: `--task mine:ner:train.spacy:dev.spacy:test.spacy`.
 """
 
 import json
@@ -27,11 +27,11 @@ from spacy.tokens import Doc, DocBin
 from tqdm import tqdm
 
 HERE = Path(__file__).parent
-VARIANTS = {"without": "", "with": "_elmo"}  # and the end of the configuration's name
+VARIANTS = {"without": "", "with": "_elmo"}  # and the suffix of the configuration's name
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 CURVE_TASK = "trec"
 RESAMPLES = 10_000
-# What matplotlib paints white is paper, or numbers on colour; what has no colour is text.
+# In matplotlib's SVG, white paths are the background, and text without a style is black.
 DARK_LOOK = """<style>
 @media (prefers-color-scheme: dark) {
   path[style^="fill: #ffffff"] { fill: #131416 !important; }
@@ -52,7 +52,7 @@ def find_lemmas(doc: Doc) -> Facts:
 
 
 def find_arcs(doc: Doc) -> Facts:
-    """Punctuation is left out, as by spaCy's scorer."""
+    """Find all dependency arcs except punctuation, like spaCy's scorer."""
     return {(t.i, t.head.i, t.dep_.lower()) for t in doc if t.dep_.lower() not in ("p", "punct")}
 
 
@@ -68,8 +68,8 @@ def find_category(doc: Doc) -> Facts:
     return {(max(doc.cats, key=doc.cats.__getitem__),)}
 
 
-# What is compared of each configuration. Where every fact has a label, as with tags, F1 is the
-# accuracy.
+# Facts that each metric of a configuration compares. If each token or doc has exactly one fact,
+# such as a tag, F1 equals accuracy.
 METRICS: dict[str, dict[str, Callable[[Doc], Facts]]] = {
     "ewt": {"tag accuracy": find_tags, "lemma accuracy": find_lemmas, "LAS": find_arcs},
     "ner": {"entity F1": find_entities},
@@ -79,7 +79,7 @@ METRICS: dict[str, dict[str, Callable[[Doc], Facts]]] = {
 
 
 class Task(NamedTuple):
-    """A task: what it is called, its configuration, and its files, as seen from CORPUS."""
+    """A task: its title, its configuration, and its files relative to CORPUS."""
 
     title: str
     config: str
@@ -108,7 +108,7 @@ TASK_HELP = (
 
 
 def choose_tasks(tasks: str | None, own: Sequence[str]) -> dict[str, Task]:
-    """Choose the public tasks that are named, all if there is nothing else, and one's own."""
+    """Choose the named public tasks and the user's own; without either, all public tasks."""
     names = tasks.split(",") if tasks else [] if own else list(TASKS)
     unknown = ", ".join(set(names) - TASKS.keys())
     if unknown:
@@ -126,7 +126,7 @@ def choose_tasks(tasks: str | None, own: Sequence[str]) -> dict[str, Task]:
 
 
 class Run(NamedTuple):
-    """One training."""
+    """One training run."""
 
     task: str
     variant: str
@@ -135,7 +135,7 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the run's folder."""
         return f"{self.task}-{self.variant}-{self.seed}-{self.share:g}"
 
 
@@ -158,7 +158,7 @@ def train(run: Run, task: Task, corpus: Path, output: Path, settings: Sequence[s
         _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise RuntimeError(f"spacy train failed: see {folder / 'log.txt'}.")
-    # Not in this process: what it would take would count as its next child's peak memory.
+    # In a new process: this process's memory would count as its next child's peak memory.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         test = corpus / task.test
         scores = pool.submit(evaluate, task.config, folder / "model-best", test).result()
@@ -183,12 +183,12 @@ def cut_corpus(path: Path, output: Path) -> None:
 
 
 def find_cut(output: Path, share: float) -> Path:
-    """Return the place of a share of the curve's training data."""
+    """Return the path of a share of the curve's training data."""
     return output / "shares" / CURVE_TASK / f"{share:g}.spacy"
 
 
 def evaluate(config: str, pipeline: Path, test: Path) -> dict[str, Any]:
-    """Count, by doc, the facts found rightly, those found and those to be found."""
+    """Count each doc's facts: correct, found and gold; collect the learned mixes."""
     from spacy_elmo.mix_report import collect_mixes
 
     nlp = spacy.load(pipeline)
@@ -206,17 +206,17 @@ def compute_f1(right: Any, found: Any, gold: Any, axis: int = -1) -> Any:
 
 
 class Comparison(NamedTuple):
-    """Scores of one metric, in percent: of each seed, and what the bootstrap says of the rest."""
+    """Scores of one metric in percent, by seed, and the bootstrap of their difference."""
 
     without: list[float]
     with_elmo: list[float]
-    low: float  # of the difference of the means, 95 %
+    low: float  # of the 95 % interval of the difference
     high: float
     p: float  # share of resamples in which ELMo does not help
 
 
 def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Comparison:
-    """Compare by a paired bootstrap over the docs of the test set, seeds taken together."""
+    """Compare by a paired bootstrap over the docs of the test set, with the seeds' counts added."""
     counts = {
         variant: np.array(
             [
@@ -293,7 +293,7 @@ def draw_costs(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> It
 
 
 def plot_mix(results: dict[Run, dict[str, Any]], tasks: Sequence[str], path: Path) -> None:
-    """Draw each task's mix, the mean over its seeds, as figure 2 of Peters et al. 2018."""
+    """Draw each task's mix, the mean over its seeds, like figure 2 of Peters et al. 2018."""
     from spacy_elmo.mix_report import MixOfComponent, plot_mixes
 
     mixes = []
@@ -322,7 +322,7 @@ def compute_curve(results: dict[Run, dict[str, Any]], variant: str) -> list[tupl
 
 
 def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
-    """Draw scores against the share of the training data, as figure 1 of Peters et al. 2018."""
+    """Draw scores against the share of the training data, like figure 1 of Peters et al. 2018."""
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.add_subplot()
     (metric,) = METRICS[TASKS[CURVE_TASK].config]
@@ -340,7 +340,7 @@ def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
 
 
 def add_dark_look(path: Path) -> None:
-    """Let a plot of matplotlib follow readers who prefer a dark look."""
+    """Adapt a plot of matplotlib to dark mode."""
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("</defs>", f"</defs>{DARK_LOOK}", 1), encoding="utf-8")
 
@@ -364,7 +364,7 @@ def main(
         runs += [
             Run(CURVE_TASK, v, s, share) for s in range(seeds) for share in SHARES for v in VARIANTS
         ]
-        cut_corpus(corpus / CURVE_TASK / "train.spacy", output)  # once, before two need it
+        cut_corpus(corpus / CURVE_TASK / "train.spacy", output)  # once, before two runs need it
     runs = list(dict.fromkeys(runs))
     os.environ["OMP_NUM_THREADS"] = "1"
     train_one = partial(train, corpus=corpus, output=output, settings=settings.split())

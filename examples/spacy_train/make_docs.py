@@ -1,11 +1,11 @@
-"""Bring public task data into spaCy's format: `python make_docs.py DATA corpus`.
+"""Convert public task data to spaCy's format: `python make_docs.py DATA corpus`.
 
-DATA is a folder with the files of `FILES`, as their authors publish them, packed with gzip or not:
-UD English EWT (CoNLL-U); WNUT-17 and WikiGold (a word and its BIO tag a line); LitBank (two BIO
-tags a line, of the outermost and the innermost entities); SST-5 (trees of the Penn Treebank); TREC
-(`COARSE:fine question`). Each sentence becomes a doc of its own, with the words of the corpus; in
-`ewt10`, ten sentences do, so that a parser can learn where they end.
-One's own files of these formats: `--task mine:entities:train.conll:dev.conll:test.conll`.
+DATA is a folder with the files of `FILES` as their authors publish them, compressed with gzip or
+not: UD English EWT (CoNLL-U); WNUT-17 and WikiGold (a word and its BIO tag per line); LitBank (a
+word and two BIO tags per line, for outermost and innermost entities); SST-5 (trees of the Penn
+Treebank); TREC (`COARSE:fine question`). Each sentence becomes a doc with the words of the corpus.
+In `ewt10`, ten sentences become a doc, so that a parser can learn sentence boundaries.
+For your own files in these formats: `--task mine:entities:train.conll:dev.conll:test.conll`.
 """
 
 import gzip
@@ -28,7 +28,7 @@ TREC_LABELS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 
 class Source(NamedTuple):
-    """Where the files of a task's splits are, and how they are read."""
+    """Paths of a task's splits, and the function that reads a file."""
 
     paths: tuple[str, ...]
     read: Callable[[str, Vocab], Iterator[Doc]]
@@ -48,7 +48,7 @@ def read_entities(text: str, vocab: Vocab) -> Iterator[Doc]:
 
 
 def read_spans(text: str, vocab: Vocab) -> Iterator[Doc]:
-    """Read `word<TAB>tag<TAB>tag` lines; spans may lie within each other."""
+    """Read `word<TAB>tag<TAB>tag` lines; spans can be nested."""
     for doc, columns in _read_tagged(text, vocab):
         spans = {(span.start, span.end, span.label): span for column in columns for span in column}
         doc.spans["sc"] = [spans[key] for key in sorted(spans)]
@@ -79,7 +79,7 @@ def read_questions(text: str, vocab: Vocab) -> Iterator[Doc]:
 
 
 def read_labelled(text: str, vocab: Vocab) -> Iterator[Doc]:
-    """Read lines of a label and the words of a sentence, with spaces between."""
+    """Read lines with a label and the words of a sentence, separated by spaces."""
     rows = [line.split() for line in text.splitlines() if line.strip()]
     labels = tuple(sorted({label for label, *_ in rows}))
     for label, *words in rows:
@@ -139,7 +139,7 @@ def parse_source(task: str) -> tuple[str, Source]:
 
 
 def read_split(data: Path, source: Source, split: str, vocab: Vocab) -> list[Doc]:
-    """Read a split; of a corpus without a development set, every tenth training doc is that."""
+    """Read a split; without a development file, every tenth training doc is in that split."""
     paths = dict(zip(SPLITS, source.paths, strict=True))
     has_dev = _find(data, paths["dev"]) is not None
     name = "train" if split == "dev" and not has_dev else split
@@ -174,7 +174,7 @@ def main(
     task: Annotated[list[str] | None, typer.Option(help=TASK_HELP)] = None,
     joined: Annotated[str | None, typer.Option(help=JOINED_HELP)] = None,
 ) -> None:
-    """Bring task data into spaCy's format: that of public files, or your own."""
+    """Convert task data to spaCy's format: public files or your own."""
     vocab = spacy.blank("en").vocab
     for name, source in choose_sources(tasks, task or []).items():
         for split in SPLITS:

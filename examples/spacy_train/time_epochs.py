@@ -1,7 +1,7 @@
-"""Time epochs without ELMo, with it, and without the cache of its layers: `python time_epochs.py`.
+"""Time epochs without ELMo, with ELMo, and with ELMo but no cache: `python time_epochs.py CORPUS`.
 
-The three are trained in turn by one thread, on the first docs of a task. What counts is the time of
-the CPU, and its median over epochs, so that a busy machine matters little.
+One thread trains the three pipelines in turn, on the first docs of a task. The result is the median
+CPU time over epochs, so other programs on the machine have little effect.
 """
 
 import time
@@ -34,7 +34,7 @@ class Training(NamedTuple):
     optimizer: Optimizer
 
     def time_epoch(self) -> float:
-        """Train on every example once; give the CPU seconds."""
+        """Train on every example once; return the CPU seconds."""
         start = time.process_time()
         for batch in minibatch(self.examples, BATCH_SIZE):
             self.nlp.update(batch, drop=0.1, sgd=self.optimizer)
@@ -58,8 +58,8 @@ def main(
     corpus: Annotated[Path, typer.Argument(help="What make_docs.py has written.")],
     tasks: Annotated[str, typer.Option(help="Only these.")] = ",".join(TASKS),
 ) -> None:
-    """Time epochs without ELMo, with it, and without the cache of its layers."""
-    threadpool_limits(1)  # of NumPy; PyTorch has its own
+    """Time epochs without ELMo, with ELMo, and with ELMo but no layer cache."""
+    threadpool_limits(1)  # for NumPy; PyTorch has its own limit
     torch.set_num_threads(1)
     lines = [
         "| task | without ELMo | with ELMo, first epoch | with ELMo, later epochs "

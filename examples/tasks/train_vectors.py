@@ -1,4 +1,4 @@
-"""Train static vectors (word2vec's skip-gram) on the biLM's own text, for the twin without ELMo.
+"""Train static vectors (word2vec's skip-gram) on the biLM's own text, for models without ELMo.
 
 pip install gensim
 python examples/tasks/train_vectors.py 'text/*.txt.gz' vectors.bin
@@ -16,14 +16,14 @@ from hf_elmo.text.text_reader import read_files
 
 
 class Sentences:
-    """Sentences of files, to be iterated over as often as gensim likes."""
+    """Sentences of files; gensim can iterate over them repeatedly."""
 
     def __init__(self, patterns: list[str]) -> None:
         self.read = read_files(patterns)
         self.passes = 0
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Read once more: the first pass counts the words, each further one is an epoch."""
+        """Read all sentences: the first pass counts the words, each later pass is an epoch."""
         what = f"epoch {self.passes}" if self.passes else "counting words"
         self.passes += 1
         return iter(tqdm(self.read(None), desc=what, unit=" sentences"))
