@@ -74,13 +74,13 @@ def simulate_whole(
 
 
 def main(
-    output: Annotated[Path, typer.Argument(help="The plot, an SVG file.")],
-    rate: Annotated[float, typer.Option(help="Words a second of a core.")] = 420.0,
-    width: Annotated[int, typer.Option(help="Of a vector.")] = 1024,
-    failures: Annotated[float, typer.Option(help="Of a core, an hour.")] = 0.01,
-    restart: Annotated[float, typer.Option(help="Seconds till a failed shard goes on.")] = 120.0,
-    sink: Annotated[float, typer.Option(help="Bytes a second that the output takes in.")] = 1.25e9,
-    part: Annotated[int, typer.Option(help="Words of a part.")] = 8192,
+    output: Annotated[Path, typer.Argument(help="SVG file for the plot.")],
+    rate: Annotated[float, typer.Option(help="Words per second of a core.")] = 420.0,
+    width: Annotated[int, typer.Option(help="Width of a vector.")] = 1024,
+    failures: Annotated[float, typer.Option(help="Failures per hour of a core.")] = 0.01,
+    restart: Annotated[float, typer.Option(help="Seconds until a failed shard resumes.")] = 120.0,
+    sink: Annotated[float, typer.Option(help="Bytes per second that the output accepts.")] = 1.25e9,
+    part: Annotated[int, typer.Option(help="Number of words of a part.")] = 8192,
     seed: int = 0,
 ) -> None:
     """Print hours and bytes for 1e9 and 1e12 words; plot the hours against the number of cores."""

@@ -408,12 +408,14 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 DataFolder = Annotated[Path, typer.Argument(help="Folder of data.")]
 Results = Annotated[Path, typer.Argument(help="Folder of all runs.")]
-Vectors = Annotated[Path, typer.Option(help="Static vectors of the biLM's own text.")]
-Model = Annotated[str, typer.Option(help="The biLM: a folder or a name.")]
+Vectors = Annotated[
+    Path, typer.Option(help="Static vectors that were trained on the biLM's own text.")
+]
+Model = Annotated[str, typer.Option(help="Folder or name of the biLM.")]
 Hours = Annotated[float, typer.Option(help="Stop after this time; run again to continue.")]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", help='Of `python -m hf_elmo train`, such as "--epochs=1".'),
+    typer.Option("--option", help='Option for `python -m hf_elmo train`, such as "--epochs=1".'),
 ]
 
 

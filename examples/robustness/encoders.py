@@ -88,12 +88,14 @@ def _look_up(table: Any, words: Sequence[str]) -> Vectors:
 
 
 def main(
-    train: Annotated[Path, typer.Argument(help="Text: one tokenised sentence a line.")],
+    train: Annotated[Path, typer.Argument(help="Text file: one tokenised sentence per line.")],
     output: Annotated[Path, typer.Argument(help="Folder for the vectors.")],
     kind: Annotated[Literal["word2vec", "fasttext"], typer.Option()] = "word2vec",
     size: Annotated[int, typer.Option(help="Width of a vector.")] = 128,
     rows: Annotated[int, typer.Option(help="Rows of the tables of words and parts.")] = 27_500,
-    parts: Annotated[int, typer.Option(help="Of these for parts of words (fasttext).")] = 10_000,
+    parts: Annotated[
+        int, typer.Option(help="Part of --rows that is for parts of words (fasttext).")
+    ] = 10_000,
     epochs: Annotated[int, typer.Option(min=1)] = 5,
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:

@@ -78,8 +78,12 @@ def main(
     data: Annotated[Path, typer.Argument(help="Folder with ewt, ner, sst5 and trec.")],
     results: Annotated[Path, typer.Argument(help="Folder for the results.")],
     encoders: Annotated[list[Path], typer.Argument(help="Folders of encoders.")],
-    max_train: Annotated[int, typer.Option(help="Sentences that train a head.")] = 3000,
-    max_test: Annotated[int, typer.Option(help="Sentences of a dev or test set.")] = 1000,
+    max_train: Annotated[
+        int, typer.Option(help="Maximum number of sentences that train a head.")
+    ] = 3000,
+    max_test: Annotated[
+        int, typer.Option(help="Maximum number of sentences of a dev or test set.")
+    ] = 1000,
 ) -> None:
     """Measure each encoder on each task."""
     results.mkdir(parents=True, exist_ok=True)

@@ -101,9 +101,9 @@ TASKS = {
     "litbank": _task("litbank", "LitBank, nested", "spancat"),
 }
 TASK_HELP = (
-    "Your own data: NAME:CONFIG:TRAIN:DEV:TEST, may be given again. CONFIG is one of "
-    f"{', '.join(METRICS)}, of configs/; the files are .spacy, as `spacy convert` and make_docs.py "
-    "write them, with paths as seen from CORPUS."
+    "Your own data: NAME:CONFIG:TRAIN:DEV:TEST; repeatable. CONFIG is one of "
+    f"{', '.join(METRICS)}, of configs/. The files are .spacy files of `spacy convert` or "
+    "make_docs.py, with paths relative to CORPUS."
 )
 
 
@@ -346,15 +346,19 @@ def add_dark_look(path: Path) -> None:
 
 
 def main(
-    corpus: Annotated[Path, typer.Argument(help="What make_docs.py has written.")],
+    corpus: Annotated[Path, typer.Argument(help="Folder that make_docs.py has written.")],
     output: Annotated[Path, typer.Argument(help="Folder for runs, table and plots.")],
-    tasks: Annotated[str | None, typer.Option(help=f"Only these of {', '.join(TASKS)}.")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help=f"Only these, with commas: {', '.join(TASKS)}.")
+    ] = None,
     task: Annotated[list[str] | None, typer.Option(help=TASK_HELP)] = None,
-    seeds: Annotated[int, typer.Option(help="Trainings of each kind.", min=1)] = 3,
-    jobs: Annotated[int, typer.Option(help="Trainings at once, a thread each.", min=1)] = 2,
-    curve: Annotated[bool, typer.Option(help=f"Also the learning curve of {CURVE_TASK}.")] = True,
+    seeds: Annotated[int, typer.Option(help="Number of runs of each kind.", min=1)] = 3,
+    jobs: Annotated[int, typer.Option(help="Parallel runs, with one thread each.", min=1)] = 2,
+    curve: Annotated[
+        bool, typer.Option(help=f"Also make the learning curve of {CURVE_TASK}.")
+    ] = True,
     settings: Annotated[
-        str, typer.Option(help='For all trainings, such as "--training.max_steps 10".')
+        str, typer.Option(help='Options of all runs, such as "--training.max_steps 10".')
     ] = "",
 ) -> None:
     """Train each task with and without ELMo, and compare."""

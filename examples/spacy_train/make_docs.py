@@ -112,19 +112,19 @@ FORMATS = {
     "labelled": read_labelled,
 }
 DATA_HELP = (
-    "Folder of the files, packed with gzip or not; of train, and likewise dev and test: "
+    "Folder of the files, compressed with gzip or not. Training files (dev and test alike): "
     + (", ".join(f"{source.paths[0]} ({task})" for task, source in FILES.items()))
 )
 TASK_HELP = (
-    "Your own files: NAME:FORMAT:TRAIN:DEV:TEST, paths as seen from DATA; may be given again. "
-    "Formats: treebank (CoNLL-U), entities (a word, a tab and its BIO tag a line, an empty line "
+    "Your own files: NAME:FORMAT:TRAIN:DEV:TEST, with paths relative to DATA; repeatable. "
+    "Formats: treebank (CoNLL-U), entities (a word, a tab and its BIO tag per line, an empty line "
     "after each sentence), spans (likewise, with several tags), labelled (a label and a sentence "
-    "a line, with spaces between). DEV may be empty: then it is every tenth training doc."
+    "per line, separated by spaces). If DEV is empty, every tenth training doc is used."
 )
 
 JOINED_HELP = (
-    "Write JOINED/SPLIT/TASK.spacy instead: one corpus for a pipeline that learns all the tasks. "
-    "Annotation that a task lacks is unknown."
+    "Write JOINED/SPLIT/TASK.spacy instead: one corpus for a pipeline that learns all tasks. "
+    "Annotations that a task lacks are unknown."
 )
 
 
@@ -170,7 +170,7 @@ def choose_sources(tasks: str | None, own: list[str]) -> dict[str, Source]:
 def main(
     data: Annotated[Path, typer.Argument(help=DATA_HELP)],
     corpus: Annotated[Path, typer.Argument(help="Folder to write: TASK/SPLIT.spacy.")],
-    tasks: Annotated[str | None, typer.Option(help="Only these, of all.")] = None,
+    tasks: Annotated[str | None, typer.Option(help="Only these tasks, with commas.")] = None,
     task: Annotated[list[str] | None, typer.Option(help=TASK_HELP)] = None,
     joined: Annotated[str | None, typer.Option(help=JOINED_HELP)] = None,
 ) -> None:

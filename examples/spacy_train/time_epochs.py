@@ -55,8 +55,8 @@ def start_training(task: str, corpus: Path, variant: str, cache_bytes: int | Non
 
 
 def main(
-    corpus: Annotated[Path, typer.Argument(help="What make_docs.py has written.")],
-    tasks: Annotated[str, typer.Option(help="Only these.")] = ",".join(TASKS),
+    corpus: Annotated[Path, typer.Argument(help="Folder that make_docs.py has written.")],
+    tasks: Annotated[str, typer.Option(help="Only these tasks, with commas.")] = ",".join(TASKS),
 ) -> None:
     """Time epochs without ELMo, with ELMo, and with ELMo but no layer cache."""
     threadpool_limits(1)  # for NumPy; PyTorch has its own limit

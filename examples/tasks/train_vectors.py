@@ -30,12 +30,18 @@ class Sentences:
 
 
 def main(
-    files: Annotated[list[str], typer.Argument(help="Text: one tokenised sentence a line.")],
-    output: Annotated[Path, typer.Argument(help="word2vec's binary file, .bin.")],
+    files: Annotated[
+        list[str], typer.Argument(help="Text files: one tokenised sentence per line.")
+    ],
+    output: Annotated[
+        Path, typer.Argument(help="File to write, in word2vec's binary format (.bin).")
+    ],
     size: Annotated[int, typer.Option(min=1)] = 100,
-    min_count: Annotated[int, typer.Option(help="Of a word in the text.", min=1)] = 5,
+    min_count: Annotated[int, typer.Option(help="Least number of uses of a word.", min=1)] = 5,
     epochs: Annotated[int, typer.Option(min=1)] = 5,
-    workers: Annotated[int, typer.Option(help="Threads; with one, runs are alike.", min=1)] = 2,
+    workers: Annotated[
+        int, typer.Option(help="Threads; only one thread gives the same vectors each time.", min=1)
+    ] = 2,
 ) -> None:
     """Train the vectors and write them."""
     model = Word2Vec(
