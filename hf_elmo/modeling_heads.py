@@ -269,7 +269,7 @@ def pool_words(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
 
 
 class ElmoClassifier(ElmoPreTrainedModel):
-    """Base class of both classifiers: a linear layer over the task's mixes scores the labels.
+    """Base class of both classifiers: a linear layer computes label scores from the task's mixes.
 
     Args:
         config: The configuration.

@@ -133,7 +133,8 @@ def score(
     python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
 
     A line "# sentence ..." precedes each sentence. It contains the sums of the columns and the
-    pseudo-perplexity: exp of the negative mean of column 4 (2 if the model is unidirectional).
+    pseudo-perplexity: exp of the negative mean of column 4, or of column 2 if the model is
+    unidirectional.
 
     \b
     column 1  the word

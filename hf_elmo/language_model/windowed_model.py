@@ -54,7 +54,7 @@ class WindowedLanguageModel(nn.Module):
             forward_targets: Target ids, shape `(window, batch)`.
             backward_targets: The same for the backward stream.
             input_ids: Character ids of the distinct words, `(words, characters)`.
-            word_input_ids: Lexicon rows of the distinct words, `(words,)`.
+            word_input_ids: Ids of the distinct words in the lexicon, if there is one, `(words,)`.
 
         Returns:
             Losses in nats of the forward and the backward direction, shape `(window, batch)` each.

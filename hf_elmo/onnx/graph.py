@@ -113,7 +113,7 @@ class Graph:
         Args:
             x: Shape `(rows, in)`.
             name: Name of a weight of shape `(out, in)`.
-            *addends: Shapes `(out,)` or `(rows, out)`; at most one in float32.
+            *addends: Shapes `(out,)` or `(rows, out)`. A graph in float32 allows only one addend.
             by_row: Whether each row of `x` has its own scale: more exact, and slower.
         """
         if self.quantization is None or not is_rounded(name):

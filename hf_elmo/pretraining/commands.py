@@ -79,8 +79,8 @@ def pretrain(
     units: Annotated[
         Units,
         typer.Option(
-            help="Input of a new model. characters: of any word; words: a table of target words; "
-            "pieces: a table of subword pieces, which are also the targets."
+            help="Input of a new model. characters: the spelling of any word; words: a table "
+            "of target words; pieces: a table of subword pieces, which are also the targets."
         ),
     ] = "characters",
     preset: Annotated[Preset, typer.Option(help="Size of a new model.")] = "small",
@@ -175,7 +175,10 @@ def pretrain(
         ),
     ] = None,
     keep: Annotated[
-        int, typer.Option(help="Checkpoints to keep, always with the best and the newest.", min=1)
+        int,
+        typer.Option(
+            help="Number of checkpoints to keep; the best and the newest are never deleted.", min=1
+        ),
     ] = 2,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the last checkpoint, if there is one.")
@@ -275,7 +278,8 @@ def _check_options(options: dict[str, Any]) -> None:
 def flush_denormal() -> Iterator[None]:
     """Flush denormal numbers to 0 temporarily.
 
-    The optimiser's moments of unseen rows decay to denormals, which are slow on a CPU.
+    The softmax rows of unseen words get no gradient, so the optimiser's moments of these rows decay
+    to denormal numbers. A CPU computes slowly with such numbers.
     """
     was_on = bool(torch.tensor(SMALLEST_NORMAL, dtype=torch.float64) / 2 == 0)
     torch.set_flush_denormal(True)

@@ -128,8 +128,8 @@ def train(
     max_minutes: Annotated[
         float | None,
         typer.Option(
-            help="Limit of processor time in minutes, summed over all threads and over earlier "
-            "runs of the same output.",
+            help="Limit of processor time in minutes, of all threads together, including earlier "
+            "runs with the same --output.",
             min=0,
         ),
     ] = None,
