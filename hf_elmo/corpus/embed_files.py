@@ -1,6 +1,7 @@
 """Embed files: read text, CoNLL-U or parquet; write HDF5, npz, parquet and others."""
 
 import json
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 from .output_parts import PARTS, Engine, complete_parts, describe_run, embed_blocks, open_folder
 from .rows import Rows, Settings
 from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
+
+OUTPUT_PART = re.compile(r"\d{8,}\.(safetensors|spacy)")  # file in an output folder
 
 
 def embed_file(
@@ -85,14 +88,17 @@ def embed_file(
 
 
 def _check_replaceable(output: Path, rows: Rows) -> None:
-    """Refuse to replace the input, or a folder that does not look like an output."""
+    """Refuse to replace the input, or a folder with files that `embed` has not written."""
     if any(
         Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
     ):
         raise FileExistsError(f"{output} is the input. Choose another output.")
-    names = [path.name for path in output.iterdir()] if output.is_dir() else []
-    if FOLDER_INDEX not in names and not all(name.endswith(".spacy") for name in names):
-        raise FileExistsError(f"{output} is a folder of other files. Choose another output.")
+    names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
+    others = [name for name in names if not OUTPUT_PART.fullmatch(name)]
+    if others and (others != [FOLDER_INDEX] or others == names):
+        raise FileExistsError(
+            f"{output} contains {others[0]}, which is not part of an output. Choose another output."
+        )
 
 
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,9 @@ from .rows import Row, Rows, Settings
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
+# Files in the folder for parts: the settings, parts, temporary files, and the unfinished output.
+FOLDER_FILES = re.compile(rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output")
+FREE_FIELDS = ("transformers_version", "architectures", "dtype")  # they do not change vectors
 PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
 IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
@@ -39,9 +43,13 @@ LAYERED = 3  # number of axes of a tensor (layers, words, hidden_size)
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
     """Return all settings that determine the vectors, as a dictionary for JSON."""
+    config = model.config.to_diff_dict()
+    fields = {name: value for name, value in config.items() if name not in FREE_FIELDS}
     return {
         **asdict(settings),
         "quantization": cast(ElmoBilm, model.base_model).quantization,
+        "backend": "torch" if isinstance(model, ElmoPreTrainedModel) else "onnx",
+        "config": zlib.crc32(json.dumps(fields, sort_keys=True).encode()),
         "weights": _sum_weights(model),
     }
 
@@ -50,6 +58,12 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
     """Make the folder for the parts, or check that an existing one belongs to the same run."""
     path = folder / SETTINGS_NAME
     folder.mkdir(parents=True, exist_ok=True)
+    for found in folder.iterdir():
+        if not FOLDER_FILES.fullmatch(found.name):
+            raise FileExistsError(
+                f"{folder} is the folder for parts of the output, but it contains {found.name}. "
+                "Move this file, or choose another output."
+            )
     if not path.exists():  # a run was killed while it deleted the folder
         for part in folder.glob(PARTS):
             part.unlink()
@@ -62,7 +76,7 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
     different = [
         f"{key} {begun.get(key)!r} (now {value!r})"
         for key, value in run.items()
-        if begun.get(key) != value
+        if key in begun and begun[key] != value  # older versions lack some
     ]
     if different:
         raise ValueError(
@@ -72,10 +86,10 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
 
 
 def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
-    """Compute a checksum of the weights, to avoid mixing the parts of two models."""
+    """Compute a checksum of the weights, the same for all engines, to tell two models apart."""
     checksum = 0
-    for weight in cast(Any, model).state_dict().values():
-        data = weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    for _, weight in sorted(cast(Any, model).state_dict().items()):
+        data = weight.detach().cpu().float().contiguous().view(-1).view(torch.uint8).numpy()
         checksum = zlib.crc32(data.data, checksum)
     return checksum
 

@@ -280,11 +280,26 @@ def test_a_finished_output_is_overwritten_when_asked(tiny_model: ElmoModel, text
     assert not list(output.parent.glob("vectors.*.*"))
 
 
+@pytest.mark.parametrize(
+    "names", [["index.json"], ["train.spacy"], ["index.json", "00000000.safetensors", "NOTES.md"]]
+)
+def test_a_folder_with_files_of_others_is_not_overwritten(
+    tiny_model: ElmoModel, text: Path, names: list[str]
+) -> None:
+    output = text.with_name("mine.safetensors")
+    output.mkdir()
+    for name in names:
+        (output / name).write_text("x")
+    with pytest.raises(FileExistsError, match="which is not part of an output"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=True)
+    assert sorted(path.name for path in output.iterdir()) == sorted(names)
+
+
 def test_only_an_output_is_overwritten(tiny_model: ElmoModel, text: Path) -> None:
     folder = text.with_name("mine")
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
-    for output, message in ((folder, "a folder of other files"), (text, "is the input")):
+    for output, message in ((folder, r"contains thesis\.txt, which"), (text, "is the input")):
         with pytest.raises(FileExistsError, match=message):
             embed_file(
                 text,

@@ -57,6 +57,36 @@ def test_a_run_does_not_go_on_with_another_model(tiny_model: ElmoModel, text: Pa
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
 
 
+@pytest.mark.parametrize("field", ["mix_gamma", "cell_clip", "forget_bias"])
+def test_a_run_does_not_go_on_with_another_configuration(
+    tiny_model: ElmoModel, text: Path, field: str
+) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    setattr(tiny_model.config, field, 0.5)
+    with pytest.raises(ValueError, match="other settings: config"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def test_a_run_does_not_go_on_with_another_engine(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    engine = OrtElmoModel.from_model(tiny_model)
+    with pytest.raises(ValueError, match=r"settings: backend 'torch' .now 'onnx'.\. Use"):
+        embed_file(text, output, engine, tokenizer, SETTINGS)
+
+
+def test_files_of_others_in_the_folder_for_parts_are_kept(
+    tiny_model: ElmoModel, text: Path
+) -> None:
+    folder = text.with_name("vectors.h5.partial")
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("x")
+    with pytest.raises(FileExistsError, match=r"but it contains thesis\.txt"):
+        embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+
+
 def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.h5")
     start_and_fail(tiny_model, text, output)
