@@ -29,7 +29,13 @@ from hf_elmo.language_model.vocabulary import (
 from hf_elmo.language_model.window_streams import SentenceStream, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
-from hf_elmo.text.text_reader import InputFormat, SentenceReader, read_dataset, read_files
+from hf_elmo.text.text_reader import (
+    InputFormat,
+    SentenceReader,
+    measure_files,
+    read_dataset,
+    read_files,
+)
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_checkpoints
 
@@ -203,9 +209,15 @@ def pretrain(
     The output contains the model, its tokenizer and its target words. With --valid, the model is
     the best checkpoint. For TensorBoard, run tensorboard --logdir my-bilm/runs.
     """  # noqa: D301 (click's marker for text without wrapping)
-    _check_options(context.params)
+    _check_options(context)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
     heldout = read_files(valid, input_format, pipeline) if valid else None
+    sizes = {
+        "train": measure_files(train or (), has_weights=True),
+        "valid": measure_files(valid or ()),
+    }
+    held = {name: context.params[name] for name in HELD_OPTIONS}
+    hold_to_settings(output, held, sizes)
     words = _choose_vocabulary(
         text, vocabulary, vocab_size, units, from_model, output if resume else None
     )
@@ -250,9 +262,25 @@ def pretrain(
         typer.echo(f"Wrote {output}.")
 
 
-def _check_options(options: dict[str, Any]) -> None:
+# Each of these options has no effect if another one is given: names, and flags of both.
+UNUSED_OPTIONS = (
+    ("preset", "config", ("--preset", "--config")),
+    ("preset", "from_model", ("--preset", "--from")),
+    ("vocab_size", "vocabulary", ("--vocab-size", "--vocab")),
+    ("dataset_config", "train", ("--dataset-config", "--train")),
+    ("split", "train", ("--split", "--train")),
+    ("column", "train", ("--column", "--train")),
+)
+
+
+def _check_options(context: typer.Context) -> None:
     """Refuse contradictory options, and options that differ from those of the resumed run."""
+    options = context.params
     output = Path(options["output"])  # a string in typer 0.20
+    if options["epochs"] == 0:
+        raise ValueError("Expected --epochs above 0.")
+    if options["ema"] == 1:
+        raise ValueError("Expected --ema below 1: a decay of 1 keeps the first weights.")
     if options["patience"] is not None and not options["valid"]:
         raise ValueError("Expected --valid together with --patience.")
     if options["evaluate_every"] is not None and not options["valid"]:
@@ -270,8 +298,11 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ValueError("Expected --char-noise for --units characters only.")
     if options["units"] == "pieces" and options["vocabulary"] is not None:
         raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
+    for name, other, flags in UNUSED_OPTIONS:
+        is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
+        if is_given and options[other]:
+            raise ValueError(f"Expected either {flags[0]} or {flags[1]}, got both.")
     check_output(output, resume=options["resume"])
-    hold_to_settings(output, {name: options[name] for name in HELD_OPTIONS})
 
 
 @contextmanager

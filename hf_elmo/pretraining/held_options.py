@@ -25,4 +25,8 @@ HELD_OPTIONS = (
     "char_noise",
     "ema",
     "seed",
+    "valid",
+    "dropout",
+    "bfloat16",
+    "max_grad_norm",
 )

@@ -20,7 +20,12 @@ from hf_elmo.inference.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
-from hf_elmo.training.resume_checks import check_output, hold_to_settings, name_option
+from hf_elmo.training.resume_checks import (
+    check_output,
+    fingerprint,
+    hold_to_settings,
+    name_option,
+)
 from hf_elmo.training.time_bound import TimeBound
 
 from .modeling import load_bilm
@@ -156,7 +161,9 @@ def train(
     _check_options(context.params)
     check_output(output, resume=resume)
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
-    hold_to_settings(output, settings)
+    files = {"train": train, "dev": dev, "vectors": vectors, "model": Path(resolve_name(model))}
+    contents = {x: fingerprint(path) for x, path in files.items() if path is not None}
+    hold_to_settings(output, settings, contents)
     clock = TimeBound(output, max_minutes)
     examples, heldout = chosen.read(train, "train", preset), chosen.read(dev)
     static = None if vectors is None else read_vectors(vectors, max_words=max_vectors)

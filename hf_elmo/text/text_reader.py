@@ -183,6 +183,12 @@ def measure_file(name: str) -> int:
     return system.size(path) or 0
 
 
+def measure_files(patterns: Iterable[str | Path], *, has_weights: bool = False) -> int:
+    """Return the total size of files in bytes; arguments as for `read_files`."""
+    found = (_weigh_files(str(pattern), has_weights) for pattern in patterns)
+    return sum(map(measure_file, dict(chain.from_iterable(found))))
+
+
 def open_file(name: str) -> AbstractContextManager[BinaryIO]:
     """Open a file or an address for reading."""
     return fsspec.open(name, "rb") if _is_address(name) else Path(name).open("rb")

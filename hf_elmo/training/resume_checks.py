@@ -1,6 +1,8 @@
 """Refuse to overwrite a training run, or to resume it with different options."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,17 @@ from transformers.trainer import TRAINER_STATE_NAME
 from hf_elmo.files.output_file import write_file
 from hf_elmo.files.output_lock import get_rank
 
+from .time_bound import TIME_NAME
+
 SETTINGS_NAME = "settings.json"
-MODEL_FILES = ("config.json", "*.safetensors", "*.bin")
+# Files that a run writes: its model, and what a run leaves before its first checkpoint.
+MODEL_FILES = (
+    *("README.md", "config.json", "tokenizer_config.json", "*vocab*", "static_words.txt"),
+    *("*.safetensors", "*.bin"),
+)
+START_FILES = (SETTINGS_NAME, TIME_NAME)
+HEAD_BYTES = 2**26
+CONTENTS = "contents"
 
 
 def name_option(name: str) -> str:
@@ -54,8 +65,8 @@ def check_output(folder: Path, *, resume: bool) -> None:
     """Refuse a folder with files that a run would overwrite; report if there is nothing to resume.
 
     Raises:
-        ValueError: If the folder holds checkpoints and `resume` is false, or if it holds a model
-            without checkpoints.
+        ValueError: If the folder holds checkpoints and `resume` is false, or if it holds files of
+            others, or a model without checkpoints, that the run would replace.
     """
     if list_checkpoints(folder):
         if not resume:
@@ -63,13 +74,38 @@ def check_output(folder: Path, *, resume: bool) -> None:
                 f"{folder} holds checkpoints of a training. Go on with --resume, or choose another "
                 "folder."
             )
-    elif any(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
-        raise ValueError(f"{folder} holds a model that would be lost: choose another folder.")
-    elif resume and get_rank() == 0:
+        return
+    settings = read_json(folder / SETTINGS_NAME)
+    is_started = isinstance(settings, dict) and "seed" in settings
+    patterns = MODEL_FILES if is_started else MODEL_FILES + START_FILES
+    found = sorted(path.name for pattern in patterns for path in folder.glob(pattern))
+    if found:
+        raise ValueError(f"{folder} holds {found[0]}, which would be lost: choose another folder.")
+    if resume and get_rank() == 0:
         typer.echo(f"Starting a new run: there is no checkpoint in {folder}.", err=True)
 
 
-def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
+def fingerprint(path: Path) -> str | None:
+    """Describe a file, or a model's folder, by its size and the digest of its first 64 MiB.
+
+    Returns:
+        The description; None = not a file or folder, for example a pipe or a name on the Hub.
+    """
+    if path.is_dir():
+        files = [
+            file for suffix in ("json", "safetensors", "bin") for file in path.glob(f"*.{suffix}")
+        ]
+        return ", ".join(f"{file.name}: {fingerprint(file)}" for file in sorted(files))
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        digest = hashlib.blake2b(file.read(HEAD_BYTES), digest_size=8)
+    return f"{path.stat().st_size} bytes, {digest.hexdigest()}"
+
+
+def hold_to_settings(
+    folder: Path, settings: dict[str, Any], contents: Mapping[str, str | int | None]
+) -> None:
     """Write the settings of a new run, or check that a resumed run has the same settings.
 
     A run without a checkpoint is new. With several processes, only the first process does this.
@@ -77,21 +113,30 @@ def hold_to_settings(folder: Path, settings: dict[str, Any]) -> None:
     Args:
         folder: Folder of the run.
         settings: Options and their values. Only a path's last part counts, because files may move.
+        contents: Options and descriptions of the files that they name.
 
     Raises:
-        ValueError: If a run is resumed with another value of an option.
+        ValueError: If a run is resumed with another value of an option, or with other files.
     """
     if get_rank() > 0:
         return
     path = folder / SETTINGS_NAME
-    text = json.dumps(settings, indent=2, default=lambda value: Path(value).name)
+    held = settings | {CONTENTS: contents}
+    text = json.dumps(held, indent=2, default=lambda value: Path(value).name)
     if path.exists() and list_checkpoints(folder):
-        before = json.loads(path.read_text("utf-8"))
+        before = json.loads(path.read_text("utf-8"))  # older versions lack some
         for name, value in json.loads(text).items():
-            if name in before and before[name] != value:  # older versions lack some
+            if name != CONTENTS and name in before and before[name] != value:
                 raise ValueError(
                     f"Expected {_show(name, before[name])}, as when the run in {folder} "
                     f"started, got {_show(name, value)}. Give the same options to resume it, or "
                     "another --output."
+                )
+        for name, value in before.get(CONTENTS, {}).items():
+            if contents.get(name) != value:
+                raise ValueError(
+                    f"Expected {name_option(name)} with the content that it had when the run in "
+                    f"{folder} started ({value}), got another one ({contents.get(name)}). Use the "
+                    "same files to resume it, or another --output."
                 )
     write_file(path, text)

@@ -89,18 +89,46 @@ def test_pretrain_goes_on_with_its_own_options_alone(folder: Path, trained: Path
     run(*arguments, "--batch-size", 4, "--max-steps", 6)  # longer it may be
 
 
-def test_pretrain_goes_on_with_the_words_that_it_has(folder: Path, trained: Path) -> None:
-    words = TargetVocabulary.from_file(trained).words
+def test_pretrain_goes_on_with_the_words_that_it_has(folder: Path) -> None:
+    arguments = [*pretrain_arguments(folder, "model"), "--batch-size", 4]
+    place = arguments.index("--vocab-size")
+    del arguments[place : place + 2]
+    run(*arguments)
+    words = TargetVocabulary.from_file(folder / "model").words
     text = folder / "text.txt"
-    text.write_text(text.read_text() + "mat mat mat mat mat mat mat mat mat mat mat\n" * 9)
-    more = [*pretrain_arguments(folder, "model"), "--batch-size", 4, "--max-steps", 5, "--resume"]
+    text.write_text(text.read_text().replace("cat", "bat"))  # of the same size
+    more = [*arguments, "--max-steps", 5, "--resume"]
     run(*more)
-    assert TargetVocabulary.from_file(trained).words == words
+    assert TargetVocabulary.from_file(folder / "model").words == words
     other = folder / "other.txt"
     other.write_text("".join(f"{word}\n" for word in reversed(words)))
     message = fail(*more, "--vocab", other)
     assert "Expected the target words of" in message
     assert "other.txt, got others." in message
+
+
+def test_pretrain_does_not_go_on_with_another_text(folder: Path, trained: Path) -> None:
+    with (folder / "text.txt").open("a") as text:
+        text.write("a mat\n")
+    message = fail(*pretrain_arguments(folder, "model"), "--batch-size", 4, "--resume")
+    assert "Expected --train with the content that it had when the run" in " ".join(message.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "mini"], "Expected either --preset or --config, got both."),
+        (["--vocab", "text.txt"], "Expected either --vocab-size or --vocab, got both."),
+        (["--split", "train"], "Expected either --split or --train, got both."),
+        (["--epochs", 0], "Expected --epochs above 0."),
+        (["--ema", 1], "Expected --ema below 1"),
+    ],
+)
+def test_pretrain_refuses_options_without_effect(
+    options: list[object], message: str, folder: Path
+) -> None:
+    assert message in " ".join(fail(*pretrain_arguments(folder, "x"), *options).split())
+    assert not (folder / "x").exists()
 
 
 @pytest.mark.parametrize("what", ["--train", "--valid"])
@@ -122,7 +150,7 @@ def test_pretrain_replaces_no_model_that_it_did_not_make(folder: Path, trained: 
     for checkpoint in trained.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     before = (trained / "model.safetensors").read_bytes()
-    assert "holds a model that would be lost" in fail(*pretrain_arguments(folder, "model"))
+    assert "holds config.json, which would be lost" in fail(*pretrain_arguments(folder, "model"))
     assert (trained / "model.safetensors").read_bytes() == before
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from hf_elmo.training.resume_checks import (
     check_output,
+    fingerprint,
     hold_to_settings,
     list_checkpoints,
     name_option,
@@ -27,7 +28,7 @@ def test_what_a_training_has_not_made_is_left_alone(tmp_path: Path) -> None:
     check_output(tmp_path, resume=False)
     (tmp_path / "model.safetensors").touch()
     for resume in (False, True):
-        with pytest.raises(ValueError, match="holds a model that would be lost"):
+        with pytest.raises(ValueError, match=r"holds .*, which would be lost"):
             check_output(tmp_path, resume=resume)
     make_checkpoint(tmp_path, 1)
     check_output(tmp_path, resume=True)
@@ -36,12 +37,16 @@ def test_what_a_training_has_not_made_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "config.json", "model-00001-of-00002.safetensors"]
+    "name",
+    [
+        *("pytorch_model.bin", "config.json", "model-00001-of-00002.safetensors"),
+        *("README.md", "settings.json", "cpu_seconds.txt", "target_vocab.txt", "static_words.txt"),
+    ],
 )
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_model_in_any_form_is_not_overwritten(name: str, resume: bool, tmp_path: Path) -> None:
+def test_files_of_others_are_not_overwritten(name: str, resume: bool, tmp_path: Path) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(ValueError, match="holds a model that would be lost"):
+    with pytest.raises(ValueError, match=r"holds .*, which would be lost"):
         check_output(tmp_path, resume=resume)
 
 
@@ -49,19 +54,49 @@ def test_other_processes_leave_it_to_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    hold_to_settings(tmp_path, {"seed": 1})
+    hold_to_settings(tmp_path, {"seed": 1}, {})
     assert not list(tmp_path.iterdir())
 
 
 def test_settings_are_held_to_from_the_first_checkpoint_on(tmp_path: Path) -> None:
-    hold_to_settings(tmp_path, {"seed": 1, "vectors": None})
-    hold_to_settings(tmp_path, {"seed": 2, "vectors": None})
+    hold_to_settings(tmp_path, {"seed": 1, "vectors": None}, {})
+    hold_to_settings(tmp_path, {"seed": 2, "vectors": None}, {})
     make_checkpoint(tmp_path, 1)
-    hold_to_settings(tmp_path, {"seed": 2, "vectors": None})
+    hold_to_settings(tmp_path, {"seed": 2, "vectors": None}, {})
     with pytest.raises(ValueError, match="Expected --seed 2, as when the run in"):
-        hold_to_settings(tmp_path, {"seed": 1, "vectors": None})
+        hold_to_settings(tmp_path, {"seed": 1, "vectors": None}, {})
     with pytest.raises(ValueError, match=r"Expected no --vectors, .* got --vectors a.txt"):
-        hold_to_settings(tmp_path, {"seed": 2, "vectors": tmp_path / "a.txt"})
+        hold_to_settings(tmp_path, {"seed": 2, "vectors": tmp_path / "a.txt"}, {})
+
+
+def test_a_run_can_start_again_before_its_first_checkpoint(tmp_path: Path) -> None:
+    hold_to_settings(tmp_path, {"seed": 1}, {})
+    (tmp_path / "cpu_seconds.txt").write_text("1.0")
+    check_output(tmp_path, resume=False)
+    (tmp_path / "README.md").touch()
+    with pytest.raises(ValueError, match=r"holds README\.md, which would be lost"):
+        check_output(tmp_path, resume=False)
+
+
+def test_a_run_is_not_resumed_with_other_files(tmp_path: Path) -> None:
+    data = tmp_path / "data.txt"
+    data.write_text("a")
+    hold_to_settings(tmp_path, {"seed": 1}, {"train": fingerprint(data)})
+    make_checkpoint(tmp_path, 1)
+    hold_to_settings(tmp_path, {"seed": 1}, {"train": fingerprint(data)})
+    data.write_text("b")
+    with pytest.raises(ValueError, match="Expected --train with the content that it had"):
+        hold_to_settings(tmp_path, {"seed": 1}, {"train": fingerprint(data)})
+
+
+def test_a_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None:
+    assert fingerprint(tmp_path / "org/name") is None
+    (tmp_path / "config.json").write_text("{}")
+    before = fingerprint(tmp_path)
+    (tmp_path / "notes.txt").write_text("x")
+    assert fingerprint(tmp_path) == before
+    (tmp_path / "config.json").write_text("[]")
+    assert fingerprint(tmp_path) != before
 
 
 def test_checkpoints_are_listed_by_their_steps(tmp_path: Path) -> None:
@@ -73,6 +108,6 @@ def test_checkpoints_are_listed_by_their_steps(tmp_path: Path) -> None:
 
 
 def test_a_run_of_a_version_without_an_option_can_be_resumed(tmp_path: Path) -> None:
-    hold_to_settings(tmp_path, {"seed": 1})
+    hold_to_settings(tmp_path, {"seed": 1}, {})
     make_checkpoint(tmp_path, 1)
-    hold_to_settings(tmp_path, {"seed": 1, "units": "characters"})
+    hold_to_settings(tmp_path, {"seed": 1, "units": "characters"}, {})
