@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformer
 SOURCE_FILE = "source.json"  # instead of weights that are not stored
 WEIGHTS_FILE = "model.safetensors"
 _LOADING = threading.Lock()  # threads that share a pipeline load the weights once
+DIGESTED_FILES = ("config.json", "tokenizer_config.json", "*vocab.json", "*.safetensors", "*.bin")
 DIGEST_PREFIX = "sha256:"  # a folder has no commit: its revision is a digest
 _KNOWN_PROCESSES = {os.getpid()}  # the importing process, and its forks that have run a model
 
@@ -114,12 +115,12 @@ class ElmoShim(Shim):
         """Read the biLM from a folder that `write` made.
 
         If the weights were not stored, they are read from their recorded source. If the source is a
-        folder that is missing, they are read from `self.name`. Weights in a source folder must not
-        have changed since the pipeline was saved.
+        folder that is missing, they are read from `self.name`. The files of a source folder must
+        not have changed since the pipeline was saved.
 
         Raises:
             OSError: If the folder holds no model.
-            ValueError: If the weights have changed since they were saved.
+            ValueError: If the weights or the configuration have changed since then.
         """
         if not folder.is_dir():
             raise FileNotFoundError(
@@ -138,9 +139,9 @@ class ElmoShim(Shim):
             return
         self.name = name if Path(_resolve_name(name)).is_dir() else self.name
         bilm = self._load_pretrained(self.name, None)
-        if (digest := _digest_weights(self.name)) != revision:
+        if (digest := _digest_model(self.name)) != revision:
             raise ValueError(
-                f"The weights in {self.name!r} have changed since this pipeline was saved with "
+                f"The model in {self.name!r} has changed since this pipeline was saved with "
                 f"store_weights = false: expected {revision}, got {digest}."
             )
         self._bilm, self._source = bilm, self._find_source(bilm.model)
@@ -167,7 +168,7 @@ class ElmoShim(Shim):
     def _find_source(self, model: "ElmoModel") -> dict[str, str]:
         if Path(_resolve_name(self.name)).is_dir():
             name = str(Path(self.name).resolve()) if Path(self.name).is_dir() else self.name
-            return {"name": name, "revision": _digest_weights(self.name)}
+            return {"name": name, "revision": _digest_model(self.name)}
         return {"name": self.name, "revision": str(model.config._commit_hash)}
 
     def _check_source(self) -> dict[str, str]:
@@ -178,10 +179,10 @@ class ElmoShim(Shim):
                 "the source of its weights, which may be trained, is unknown."
             )
         name, revision = self._source["name"], self._source["revision"]
-        if revision.startswith(DIGEST_PREFIX) and _digest_weights(name) != revision:
+        if revision.startswith(DIGEST_PREFIX) and _digest_model(name) != revision:
             raise ValueError(
-                f"The weights in {name!r} have changed, or are gone, since they were read: set "
-                "store_weights = true, so that those in memory are saved."
+                f"The model in {name!r} has changed, or is gone, since it was read: set "
+                "store_weights = true, so that the model in memory is saved."
             )
         return self._source
 
@@ -315,9 +316,11 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
         )
 
 
-def _digest_weights(name: str) -> str:
+def _digest_model(name: str) -> str:
+    """Return the digest of the files that determine a model's vectors."""
+    folder = Path(_resolve_name(name))
     digest = hashlib.sha256()
-    for path in sorted(Path(_resolve_name(name)).glob("*.safetensors")):  # one file, or shards
+    for path in sorted(path for pattern in DIGESTED_FILES for path in folder.glob(pattern)):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return DIGEST_PREFIX + digest.hexdigest()

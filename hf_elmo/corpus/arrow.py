@@ -72,6 +72,9 @@ def read_parquet(
         kind = file.schema_arrow.field(column).type
         is_text = types.is_string(kind) or types.is_large_string(kind)
         is_list = types.is_list(kind) or types.is_large_list(kind)
+        if is_list:
+            checks = types.is_string, types.is_large_string, types.is_null  # null: all are empty
+            is_list = any(check(kind.value_type) for check in checks)
         if not is_text and not (is_list if option == "text" else types.is_integer(kind)):
             wanted = "words or lists of words" if option == "text" else "strings or integers"
             raise ValueError(f"Expected {wanted} in column {column!r} of {name}, got {kind}.")

@@ -125,8 +125,10 @@ def find_format(output: Path, output_format: OutputFormat | None) -> OutputForma
     """Return the given output format, or derive it from the suffix of the output.
 
     Raises:
-        ValueError: If the format is unknown.
+        ValueError: If the output has no name, or the format is unknown.
     """
+    if not output.name:
+        raise ValueError(f"Expected the name of a new file or folder as output, got {output}.")
     found = output_format or SUFFIXES.get(output.suffix)
     if found not in WRITERS:
         raise ValueError(

@@ -86,7 +86,7 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
 
 
 def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
-    """Compute a checksum of the weights, the same for all engines, to tell two models apart."""
+    """Compute a checksum of the weights, the same for all engines, to distinguish two models."""
     checksum = 0
     for _, weight in sorted(cast(Any, model).state_dict().items()):
         data = weight.detach().cpu().float().contiguous().view(-1).view(torch.uint8).numpy()

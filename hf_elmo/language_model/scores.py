@@ -119,8 +119,10 @@ def find_substitutes(
         The words, most likely first.
 
     Raises:
-        ValueError: If the position or the direction does not exist.
+        ValueError: If there are no words, or the position or the direction does not exist.
     """
+    if not words:
+        raise ValueError("Expected a sentence with words, got none.")
     if not 0 <= position < len(words):
         raise ValueError(f"Expected a position from 0 to {len(words) - 1}, got {position}.")
     softmax = model.softmax

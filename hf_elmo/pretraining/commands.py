@@ -212,15 +212,9 @@ def pretrain(
     _check_options(context)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
     heldout = read_files(valid, input_format, pipeline) if valid else None
-    sizes = {
-        "train": measure_files(train or (), has_weights=True),
-        "valid": measure_files(valid or ()),
-    }
-    held = {name: context.params[name] for name in HELD_OPTIONS}
-    hold_to_settings(output, held, sizes)
-    words = _choose_vocabulary(
-        text, vocabulary, vocab_size, units, from_model, output if resume else None
-    )
+    _hold_options(context.params)
+    resumed = output if resume else None
+    words = _choose_vocabulary(text, vocabulary, vocab_size, units, from_model, resumed)
     text, heldout = words.read(text), heldout and words.read(heldout)
     set_seed(seed)
     model, tokenizer = _choose_model(words, units, preset, config, from_model)
@@ -303,6 +297,16 @@ def _check_options(context: typer.Context) -> None:
         if is_given and options[other]:
             raise ValueError(f"Expected either {flags[0]} or {flags[1]}, got both.")
     check_output(output, resume=options["resume"])
+
+
+def _hold_options(options: dict[str, Any]) -> None:
+    """Write the options and the sizes of the texts, or compare them with those of a resumed run."""
+    sizes = {
+        "train": measure_files(options["train"] or (), has_weights=True),
+        "valid": measure_files(options["valid"] or ()),
+    }
+    held = {name: options[name] for name in HELD_OPTIONS}
+    hold_to_settings(Path(options["output"]), held, sizes)
 
 
 @contextmanager

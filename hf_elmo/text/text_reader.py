@@ -250,6 +250,14 @@ class _ZstandardReader(io.RawIOBase):
         return size
 
 
+def _advise(line: bytes) -> str:
+    """Return advice for a line that is not UTF-8."""
+    if line.startswith(b"\x1f\x8b"):
+        return "The text is compressed by gzip: decompress it first."
+    encoding = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+    return f"Convert the text first, for example with iconv -f {encoding} -t utf-8."
+
+
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """Decode lines and keep their line ends; errors contain the line number.
 
@@ -264,8 +272,7 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 in {name}, got byte {error.object[error.start]:#04x} in line "
-            f"{number}, column {error.start + 1}. Convert the text first, for example "
-            "with iconv -f latin1 -t utf-8."
+            f"{number}, column {error.start + 1}. {_advise(error.object)}"
         ) from error
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         if (

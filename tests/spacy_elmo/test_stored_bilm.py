@@ -1,3 +1,4 @@
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +80,31 @@ def test_changed_weights_are_an_error_where_they_are_not_stored(
     with torch.no_grad():
         tiny_model.token_encoder.projection.weight.add_(1)
     tiny_model.save_pretrained(tiny_folder)
-    with pytest.raises(ValueError, match="have changed since this pipeline was saved"):
+    with pytest.raises(ValueError, match="has changed since this pipeline was saved"):
+        spacy.load(tmp_path / "pipeline")
+
+
+def test_a_changed_configuration_is_an_error_where_weights_are_not_stored(
+    nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tmp_path: Path
+) -> None:
+    add_elmo(store_weights=False)
+    nlp.to_disk(tmp_path / "pipeline")
+    config = json.loads((tiny_folder / "config.json").read_text())
+    (tiny_folder / "config.json").write_text(json.dumps(config | {"mix_gamma": 3.0}))
+    with pytest.raises(ValueError, match="has changed since this pipeline was saved"):
+        spacy.load(tmp_path / "pipeline")
+
+
+def test_changed_weights_of_pytorch_are_an_error_where_they_are_not_stored(
+    nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    (tiny_folder / "model.safetensors").unlink()
+    torch.save(tiny_model.state_dict(), tiny_folder / "pytorch_model.bin")
+    add_elmo(store_weights=False)
+    nlp.to_disk(tmp_path / "pipeline")
+    weights = {name: weight / 2 for name, weight in tiny_model.state_dict().items()}
+    torch.save(weights, tiny_folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="has changed since this pipeline was saved"):
         spacy.load(tmp_path / "pipeline")
 
 
@@ -111,7 +136,7 @@ def test_weights_that_changed_since_they_were_read_must_be_stored(
         with torch.no_grad():
             tiny_model.token_encoder.projection.weight.add_(1)
         tiny_model.save_pretrained(tiny_folder)
-    with pytest.raises(ValueError, match="have changed, or are gone, since they were read"):
+    with pytest.raises(ValueError, match="has changed, or is gone, since it was read"):
         nlp.to_disk(tmp_path / "pipeline")
 
 
@@ -139,7 +164,7 @@ def test_sharded_weights_need_not_be_stored(
     with torch.no_grad():
         tiny_model.token_encoder.projection.weight.add_(1)
     tiny_model.save_pretrained(tiny_folder, max_shard_size="5KB")
-    with pytest.raises(ValueError, match="have changed since this pipeline was saved"):
+    with pytest.raises(ValueError, match="has changed since this pipeline was saved"):
         spacy.load(tmp_path / "pipeline")
 
 

@@ -159,7 +159,7 @@ def read_trees(
     """
     examples: list[LabelledSentence] = []
     for number, line in _read_records(path):
-        nodes = _parse_tree(line)
+        nodes = None if reads_words and _is_parenthesis(line) else _parse_tree(line)
         if nodes is None and not TREE_START.match(line):
             if "\t" in line:
                 label, text = _split_columns(path, number, line, ("label", "text"))
@@ -212,6 +212,14 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
     return nodes if nodes and not open_nodes else None
 
 
+def _is_parenthesis(line: str) -> bool:
+    """Return whether a line in brackets is a sentence, such as `( It works )`, and no tree."""
+    label = re.match(r"\s*\(\s*([^\s()]*)", line)
+    if label is None or label[1].isdigit():
+        return False
+    return re.search(r"\(\s", line) is not None or line.count("(") == 1
+
+
 class Pair(NamedTuple):
     """Words of two sentences, and a label such as `entailment`; `line` as for `TaggedSentence`."""
 
@@ -239,6 +247,7 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
             data = _parse_json(path, number, line, keys)
             label, *parses = (str(data[key]) for key in keys)
+            label = "-" if data["gold_label"] is None else label
             leaves = [re.findall(r"[^\s()]+", parse) for parse in parses]
             words = [[ESCAPES.get(leaf, leaf) for leaf in sentence] for sentence in leaves]
         else:
@@ -304,11 +313,13 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
             refuse(path, number, "frames as a list", line)
         for frame in found:
             try:
-                place = int(frame["v"])
-                spans = [Span(str(name), int(i), int(j)) for name, i, j in frame["args"]]
-            except (KeyError, OverflowError, TypeError, ValueError):
+                place = frame["v"]
+                spans = [Span(str(name), i, j) for name, i, j in frame["args"]]
+            except (KeyError, TypeError, ValueError):
                 refuse(path, number, "frames with v and args [label, first, last]", frame)
             places = [(place, place), *((span.start, span.end) for span in spans)]
+            if any(type(x) is not int for pair in places for x in pair):  # bool is an int too
+                refuse(path, number, "frames with v and args of integers", frame)
             if any(not 0 <= start <= end < len(words) for start, end in places):
                 refuse(path, number, f"spans inside {len(words)} tokens", frame)
             roles = [span for span in spans if span.label != PREDICATE]

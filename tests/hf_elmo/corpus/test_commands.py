@@ -84,6 +84,7 @@ def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: 
         (["{text}", "s3://bucket/x.h5"], "Expected a local output"),
         (["{text}", "x.h5", "--address", "auto"], "Expected --engine ray with --address"),
         (["{text}", "x.bin"], "Unknown format of 'x.bin'"),
+        (["{text}", ".", "--output-format", "npz"], "Expected the name of a new file or folder"),
         (["{text}", "{text}"], "Unknown format"),
         (["{text}", "{text}", "--output-format", "npz"], "exists. Use another name"),
         (["{text}", "x.h5", "--layers", "9"], "Expected a layer from 0 (word vectors) to 2, got 9"),

@@ -110,6 +110,11 @@ def test_special_words_are_no_substitutes(model: ElmoForPreTraining) -> None:
     assert sorted(word for word, _ in found) == sorted(WORDS)
 
 
+def test_a_sentence_without_words_is_an_error(model: ElmoForPreTraining) -> None:
+    with pytest.raises(ValueError, match="Expected a sentence with words, got none"):
+        find_substitutes([], 0, model, ElmoTokenizer(), VOCABULARY)
+
+
 @pytest.mark.parametrize("position", [-1, 2])
 def test_a_position_outside_the_sentence_is_an_error(
     model: ElmoForPreTraining, position: int

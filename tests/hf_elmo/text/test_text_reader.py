@@ -199,10 +199,18 @@ def test_a_dataset_without_the_column_is_an_error() -> None:
         list(read_dataset([{"body": "x"}])(None))
 
 
-def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        ("naïve\n".encode("latin-1"), "iconv -f latin1"),
+        ("naïve\n".encode("utf-16"), "iconv -f utf-16"),
+        (gzip.compress(b"a text"), "compressed by gzip"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_named(data: bytes, advice: str, tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
-    path.write_bytes("naïve\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"Expected UTF-8 in .*latin\.txt, got byte .*iconv"):
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=rf"Expected UTF-8 in .*latin\.txt, got byte .*{advice}"):
         list(read_files([path])(None))
 
 

@@ -123,6 +123,33 @@ def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> Non
     assert strip(read_trees(path, reads_words=True)) == sentences
 
 
+@pytest.mark.parametrize(
+    "line", ["( He left . )", "( It works )", "( He ( the boss ) left )", "(a)", "( good )"]
+)
+def test_a_sentence_in_brackets_is_no_tree_in_prediction(line: str, tmp_path: Path) -> None:
+    (sentence,) = read_trees(write(tmp_path, line), reads_words=True)
+    assert sentence.words == line.split()
+
+
+@pytest.mark.parametrize("line", ["(3 works)", "(3 (2 It) (3 works))", "(good (x It) (y works))"])
+def test_trees_are_read_in_prediction(line: str, tmp_path: Path) -> None:
+    (sentence,) = read_trees(write(tmp_path, line), reads_words=True)
+    assert sentence.words[-1] == "works"
+
+
+def test_a_pair_with_the_label_null_has_no_label(tmp_path: Path) -> None:
+    parse = '"sentence1_binary_parse": "a", "sentence2_binary_parse": "b"'
+    path = write(tmp_path, f'{{"gold_label": null, {parse}}}\n{{"gold_label": "x", {parse}}}\n')
+    assert [pair.label for pair in read_pairs(path)] == ["x"]
+
+
+@pytest.mark.parametrize("place", ["1.9", "true", '"1"', "1e400"])
+def test_a_position_is_an_integer(place: str, tmp_path: Path) -> None:
+    line = f'{{"tokens": ["a", "b"], "frames": [{{"v": {place}, "args": []}}]}}'
+    with pytest.raises(ValueError, match="v and args of integers"):
+        read_frames(write(tmp_path, line, "data.jsonl"))
+
+
 def test_pairs_without_a_label_are_read_for_prediction(tmp_path: Path) -> None:
     path = write(tmp_path, "-\tA boy\tHe sits\n")
     assert strip(read_pairs(path, keeps_all=True)) == [Pair(["A", "boy"], ["He", "sits"], "-")]
