@@ -1,6 +1,8 @@
 """The configuration of a biLM: sizes, special ids, mix of layers."""
 
+import json
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -309,6 +311,13 @@ class ElmoConfig(PreTrainedConfig):
                     f"Expected {name} from 1 to {self.char_vocab_size - 1}, "
                     f"got {getattr(self, name)}."
                 )
+
+    def checksum(self) -> int:
+        """Return a checksum of the fields that can change vectors, to notice another model."""
+        fields = self.to_diff_dict()
+        for name in ("transformers_version", "architectures", "dtype"):
+            fields.pop(name, None)
+        return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
 
     def validate_elmo_mix(self) -> None:
         """Check that the configured mix has a finite weight for every layer."""

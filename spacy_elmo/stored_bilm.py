@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformer
 SOURCE_FILE = "source.json"  # instead of weights that are not stored
 WEIGHTS_FILE = "model.safetensors"
 _LOADING = threading.Lock()  # threads that share a pipeline load the weights once
-DIGESTED_FILES = ("config.json", "tokenizer_config.json", "*vocab.json", "*.safetensors", "*.bin")
 DIGEST_PREFIX = "sha256:"  # a folder has no commit: its revision is a digest
 _KNOWN_PROCESSES = {os.getpid()}  # the importing process, and its forks that have run a model
 
@@ -139,12 +138,14 @@ class ElmoShim(Shim):
             return
         self.name = name if Path(_resolve_name(name)).is_dir() else self.name
         bilm = self._load_pretrained(self.name, None)
-        if (digest := _digest_model(self.name)) != revision:
-            raise ValueError(
-                f"The model in {self.name!r} has changed since this pipeline was saved with "
-                f"store_weights = false: expected {revision}, got {digest}."
-            )
-        self._bilm, self._source = bilm, self._find_source(bilm.model)
+        found = self._find_source(bilm.model)
+        for key in ("revision", "config"):
+            if found[key] != source.get(key, found[key]):  # older versions lack the configuration
+                raise ValueError(
+                    f"The model in {self.name!r} has changed since this pipeline was saved with "
+                    f"store_weights = false: expected {key} {source[key]}, got {found[key]}."
+                )
+        self._bilm, self._source = bilm, found
 
     def _load_pretrained(self, name: str, revision: str | None) -> Bilm:
         from hf_elmo import ElmoModel, ElmoTokenizer
@@ -168,7 +169,8 @@ class ElmoShim(Shim):
     def _find_source(self, model: "ElmoModel") -> dict[str, str]:
         if Path(_resolve_name(self.name)).is_dir():
             name = str(Path(self.name).resolve()) if Path(self.name).is_dir() else self.name
-            return {"name": name, "revision": _digest_model(self.name)}
+            config = str(model.config.checksum())
+            return {"name": name, "revision": _digest_weights(self.name), "config": config}
         return {"name": self.name, "revision": str(model.config._commit_hash)}
 
     def _check_source(self) -> dict[str, str]:
@@ -179,7 +181,7 @@ class ElmoShim(Shim):
                 "the source of its weights, which may be trained, is unknown."
             )
         name, revision = self._source["name"], self._source["revision"]
-        if revision.startswith(DIGEST_PREFIX) and _digest_model(name) != revision:
+        if revision.startswith(DIGEST_PREFIX) and _digest_weights(name) != revision:
             raise ValueError(
                 f"The model in {name!r} has changed, or is gone, since it was read: set "
                 "store_weights = true, so that the model in memory is saved."
@@ -316,11 +318,11 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
         )
 
 
-def _digest_model(name: str) -> str:
-    """Return the digest of the files that determine a model's vectors."""
+def _digest_weights(name: str) -> str:
     folder = Path(_resolve_name(name))
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in DIGESTED_FILES for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):  # one file, or shards
+        for path in sorted(folder.glob(pattern)):
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
     return DIGEST_PREFIX + digest.hexdigest()

@@ -40,6 +40,12 @@ def split_words(text: Any) -> list[str]:
     return ["" if word is None else word for word in text]
 
 
+def _is_text(kind: Any) -> bool:
+    """Return whether a type of pyarrow is text, in any of its encodings."""
+    kind = kind.value_type if str(kind).startswith("dictionary") else kind
+    return str(kind) in ("string", "large_string", "string_view")
+
+
 def read_parquet(
     stream: BinaryIO, name: str, text_column: str, id_column: str | None = None
 ) -> Iterator[tuple[list[str], int | str | None]]:
@@ -70,11 +76,10 @@ def read_parquet(
                 f" Name the right one with --{option}-column."
             )
         kind = file.schema_arrow.field(column).type
-        is_text = types.is_string(kind) or types.is_large_string(kind)
-        is_list = types.is_list(kind) or types.is_large_list(kind)
-        if is_list:
-            checks = types.is_string, types.is_large_string, types.is_null  # null: all are empty
-            is_list = any(check(kind.value_type) for check in checks)
+        is_text = _is_text(kind)
+        is_list = hasattr(kind, "value_field") and (  # "null": all lists are empty
+            _is_text(kind.value_type) or str(kind.value_type) == "null"
+        )
         if not is_text and not (is_list if option == "text" else types.is_integer(kind)):
             wanted = "words or lists of words" if option == "text" else "strings or integers"
             raise ValueError(f"Expected {wanted} in column {column!r} of {name}, got {kind}.")

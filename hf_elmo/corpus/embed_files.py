@@ -61,6 +61,8 @@ def embed_file(
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
         rows = Rows(source, settings)
+        if receipt.exists() and not _is_receipt(receipt):
+            raise FileExistsError(f"{receipt} would be lost. Move it, or choose another output.")
         if overwrite:
             _check_replaceable(output, rows)
         run = describe_run(settings, model)
@@ -80,8 +82,9 @@ def embed_file(
             _delete(folder / "output")  # files of an interrupted run
             WRITERS[kind](parts, folder / "output")
             _write_receipt(receipt, folder, run, rows)
+            _delete(folder / "replaced")
             if output.is_dir():
-                shutil.rmtree(output)
+                output.replace(folder / "replaced")
             (folder / "output").replace(output)
         _delete(folder)
     receipt.unlink(missing_ok=True)  # last, so that the same call can resume the cleanup
@@ -99,6 +102,13 @@ def _check_replaceable(output: Path, rows: Rows) -> None:
         raise FileExistsError(
             f"{output} contains {others[0]}, which is not part of an output. Choose another output."
         )
+
+
+def _is_receipt(path: Path) -> bool:
+    try:
+        return "rows" in json.loads(path.read_text("utf-8"))
+    except (OSError, TypeError, ValueError):
+        return False
 
 
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:

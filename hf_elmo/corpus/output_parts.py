@@ -21,6 +21,7 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import replace
 from hf_elmo.files.safetensors_header import make_header
+from hf_elmo.inference.backend import choose_backend
 from hf_elmo.inference.batches import group_sentences
 from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
@@ -31,9 +32,11 @@ from .rows import Row, Rows, Settings
 PART_NAME = "{number:08d}.safetensors"
 SETTINGS_NAME = "settings.json"
 PARTS = "*.safetensors"
-# Files in the folder for parts: the settings, parts, temporary files, and the unfinished output.
-FOLDER_FILES = re.compile(rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output")
-FREE_FIELDS = ("transformers_version", "architectures", "dtype")  # they do not change vectors
+# Files in the folder for parts: the settings, parts, temporary files, the unfinished output, the
+# output that it replaces, and hidden files of the operating system.
+FOLDER_FILES = re.compile(
+    rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output|replaced|\..*"
+)
 PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
 IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
@@ -43,13 +46,13 @@ LAYERED = 3  # number of axes of a tensor (layers, words, hidden_size)
 
 def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
     """Return all settings that determine the vectors, as a dictionary for JSON."""
-    config = model.config.to_diff_dict()
-    fields = {name: value for name, value in config.items() if name not in FREE_FIELDS}
+    bilm = cast(ElmoBilm, model.base_model)
+    is_torch = isinstance(choose_backend(bilm), ElmoPreTrainedModel)
     return {
         **asdict(settings),
-        "quantization": cast(ElmoBilm, model.base_model).quantization,
-        "backend": "torch" if isinstance(model, ElmoPreTrainedModel) else "onnx",
-        "config": zlib.crc32(json.dumps(fields, sort_keys=True).encode()),
+        "quantization": bilm.quantization,
+        "backend": "torch" if is_torch else "onnx",
+        "config": model.config.checksum(),
         "weights": _sum_weights(model),
     }
 
@@ -86,10 +89,10 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
 
 
 def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
-    """Compute a checksum of the weights, the same for all engines, to distinguish two models."""
+    """Compute a checksum of the weights, to avoid mixing the parts of two models."""
     checksum = 0
-    for _, weight in sorted(cast(Any, model).state_dict().items()):
-        data = weight.detach().cpu().float().contiguous().view(-1).view(torch.uint8).numpy()
+    for weight in cast(Any, model).state_dict().values():
+        data = weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
         checksum = zlib.crc32(data.data, checksum)
     return checksum
 

@@ -35,7 +35,8 @@ class LayerCache:
         folder: Folder for an unnamed file with the rows; None = keep the rows in memory.
 
     Attributes:
-        is_full: Whether a sentence did not fit into the remaining space.
+        is_full: Whether a sentence did not fit. From then on, nothing is stored, so that the
+            content does not depend on the order of training.
 
     Raises:
         ValueError: If the limit is negative.
@@ -106,7 +107,7 @@ class LayerCache:
             if key in self._positions:
                 return
             stop = self._num_used + rows.size
-            if stop <= len(self._cells):
+            if stop <= len(self._cells) and not self.is_full:
                 self._cells[self._num_used : stop] = rows.ravel()
                 self._positions[key] = (self._num_used, rows.shape)
                 self._num_used = stop

@@ -21,6 +21,8 @@ from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import (
+    PIECES_NAME,
+    VOCABULARY_NAME,
     TargetVocabulary,
     build_pieces,
     build_vocabulary,
@@ -37,7 +39,12 @@ from hf_elmo.text.text_reader import (
     read_files,
 )
 from hf_elmo.tokenization_elmo import ElmoTokenizer
-from hf_elmo.training.resume_checks import check_output, hold_to_settings, list_checkpoints
+from hf_elmo.training.resume_checks import (
+    check_output,
+    fingerprint,
+    hold_to_settings,
+    list_checkpoints,
+)
 
 from .held_options import HELD_OPTIONS
 from .learning_rate import Optimizer, Schedule, describe_optimizer
@@ -294,19 +301,24 @@ def _check_options(context: typer.Context) -> None:
         raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
     for name, other, flags in UNUSED_OPTIONS:
         is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
-        if is_given and options[other]:
+        if is_given and options[other] and not options["resume"]:  # older versions allowed both
             raise ValueError(f"Expected either {flags[0]} or {flags[1]}, got both.")
-    check_output(output, resume=options["resume"])
+    check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
 
 
 def _hold_options(options: dict[str, Any]) -> None:
-    """Write the options and the sizes of the texts, or compare them with those of a resumed run."""
+    """Write the options and descriptions of files, or compare them with those of a resumed run."""
     sizes = {
         "train": measure_files(options["train"] or (), has_weights=True),
         "valid": measure_files(options["valid"] or ()),
     }
     held = {name: options[name] for name in HELD_OPTIONS}
-    hold_to_settings(Path(options["output"]), held, sizes)
+    contents: dict[str, str | int | None] = {**sizes, "config": None, "from": None}
+    if options["config"]:
+        contents["config"] = fingerprint(Path(options["config"]))
+    if options["from_model"]:
+        contents["from"] = fingerprint(Path(resolve_name(options["from_model"])))
+    hold_to_settings(Path(options["output"]), held, contents)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from .configuration import ElmoTaskConfig
 
 TEMPLATE = "card.md"
 TASKS_FILE = "cards.toml"
+CARD_MARK = "one of the six task models of Peters et al. (2018)"  # in every card
 
 
 def make_task_card(

@@ -18,6 +18,7 @@ from hf_elmo.files.output_file import check_output_file, write_file
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.inference.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
+from hf_elmo.model_card import CARD_FILE
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import (
@@ -30,7 +31,7 @@ from hf_elmo.training.time_bound import TimeBound
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
-from .static_vectors import StaticVectors, read_vectors, scale_vectors
+from .static_vectors import STATIC_WORDS_NAME, StaticVectors, read_vectors, scale_vectors
 from .task import Task, Use
 from .task import predict as predict_examples
 from .task_inputs import WordInputs
@@ -159,7 +160,7 @@ def train(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
     _check_options(context.params)
-    check_output(output, resume=resume)
+    check_output(output, resume=resume, others=(CARD_FILE, STATIC_WORDS_NAME))
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
     files = {"train": train, "dev": dev, "vectors": vectors, "model": Path(resolve_name(model))}
     contents = {x: fingerprint(path) for x, path in files.items() if path is not None}

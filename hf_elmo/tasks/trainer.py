@@ -15,6 +15,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from hf_elmo.model_card import CARD_FILE
 from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer
 
+from .card import CARD_MARK
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
 from .task_inputs import WordInputs
@@ -143,7 +144,9 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
-        (folder / CARD_FILE).unlink(missing_ok=True)  # the card lists old scores
+        card = folder / CARD_FILE
+        if card.exists() and CARD_MARK in card.read_text("utf-8"):  # with old scores
+            card.unlink()
         self.kept_model.save_pretrained(folder)
         self._inputs.save(folder)
 

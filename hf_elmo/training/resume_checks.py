@@ -15,9 +15,9 @@ from hf_elmo.files.output_lock import get_rank
 from .time_bound import TIME_NAME
 
 SETTINGS_NAME = "settings.json"
-# Files that a run writes: its model, and what a run leaves before its first checkpoint.
+# Files that every run writes, and files that it writes before its first checkpoint.
 MODEL_FILES = (
-    *("README.md", "config.json", "tokenizer_config.json", "*vocab*", "static_words.txt"),
+    *("config.json", "tokenizer_config.json", "char_vocab.json", "word_vocab.json"),
     *("*.safetensors", "*.bin"),
 )
 START_FILES = (SETTINGS_NAME, TIME_NAME)
@@ -61,8 +61,13 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
     return dict(sorted(steps.items()))
 
 
-def check_output(folder: Path, *, resume: bool) -> None:
+def check_output(folder: Path, *, resume: bool, others: tuple[str, ...] = ()) -> None:
     """Refuse a folder with files that a run would overwrite; report if there is nothing to resume.
+
+    Args:
+        folder: Output folder of the run.
+        resume: Whether the run continues one in this folder.
+        others: Files that the run writes besides its settings, the model and its tokenizer.
 
     Raises:
         ValueError: If the folder holds checkpoints and `resume` is false, or if it holds files of
@@ -75,10 +80,11 @@ def check_output(folder: Path, *, resume: bool) -> None:
                 "folder."
             )
         return
-    settings = read_json(folder / SETTINGS_NAME)
-    is_started = isinstance(settings, dict) and "seed" in settings
-    patterns = MODEL_FILES if is_started else MODEL_FILES + START_FILES
+    patterns = MODEL_FILES + START_FILES + others
     found = sorted(path.name for pattern in patterns for path in folder.glob(pattern))
+    settings = read_json(folder / SETTINGS_NAME)  # last: the first process may write it meanwhile
+    if isinstance(settings, dict) and {"seed", "batch_size"} <= settings.keys():  # a run's own
+        found = [name for name in found if name not in START_FILES]
     if found:
         raise ValueError(f"{folder} holds {found[0]}, which would be lost: choose another folder.")
     if resume and get_rank() == 0:

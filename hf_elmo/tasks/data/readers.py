@@ -138,6 +138,7 @@ class LabelledSentence(NamedTuple):
 
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+TREE_NODE = re.compile(r"\(\s*[^\s()\0]+\s+(?:[^\s()\0]+|\0(?:\s*\0)+)\s*\)")  # \0 = a node
 TREE_START = re.compile(r"\s*\(\d+ \(")  # no plain sentence begins like this
 
 
@@ -213,11 +214,16 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
 
 
 def _is_parenthesis(line: str) -> bool:
-    """Return whether a line in brackets is a sentence, such as `( It works )`, and no tree."""
-    label = re.match(r"\s*\(\s*([^\s()]*)", line)
-    if label is None or label[1].isdigit():
+    """Return whether a line in brackets is a sentence, such as `( It works )`, and no tree.
+
+    A tree has a number as its label, or several nodes: each holds one word, or several nodes.
+    """
+    if re.match(r"\s*\(\s*[+-]?\d+\s", line):
         return False
-    return re.search(r"\(\s", line) is not None or line.count("(") == 1
+    is_nested, count = line.count("(") > 1, 1
+    while count:
+        line, count = TREE_NODE.subn("\0", line)
+    return not (is_nested and line.strip() == "\0")
 
 
 class Pair(NamedTuple):
@@ -246,8 +252,10 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
         if is_json or line.startswith("{"):
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
             data = _parse_json(path, number, line, keys)
-            label, *parses = (str(data[key]) for key in keys)
-            label = "-" if data["gold_label"] is None else label
+            label = "-" if data[keys[0]] is None else str(data[keys[0]])
+            parses = [data[key] or "" for key in keys[1:]]
+            if not all(isinstance(parse, str) for parse in parses):
+                refuse(path, number, "parses as texts", line)
             leaves = [re.findall(r"[^\s()]+", parse) for parse in parses]
             words = [[ESCAPES.get(leaf, leaf) for leaf in sentence] for sentence in leaves]
         else:

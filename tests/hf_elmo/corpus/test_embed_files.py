@@ -280,6 +280,14 @@ def test_a_finished_output_is_overwritten_when_asked(tiny_model: ElmoModel, text
     assert not list(output.parent.glob("vectors.*.*"))
 
 
+def test_a_file_with_the_name_of_the_receipt_is_kept(tiny_model: ElmoModel, text: Path) -> None:
+    mine = text.with_name("vectors.h5.finished")
+    mine.write_text("my notes")
+    with pytest.raises(FileExistsError, match=r"vectors\.h5\.finished would be lost"):
+        embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
+    assert mine.read_text() == "my notes"
+
+
 @pytest.mark.parametrize(
     "names", [["index.json"], ["train.spacy"], ["index.json", "00000000.safetensors", "NOTES.md"]]
 )

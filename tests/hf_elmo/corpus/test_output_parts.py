@@ -70,10 +70,35 @@ def test_a_run_does_not_go_on_with_another_configuration(
 
 def test_a_run_does_not_go_on_with_another_engine(tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.h5")
+    tiny_model.backend = "torch"
     start_and_fail(tiny_model, text, output)
-    engine = OrtElmoModel.from_model(tiny_model)
+    tiny_model.backend = "auto"
     with pytest.raises(ValueError, match=r"settings: backend 'torch' .now 'onnx'.\. Use"):
-        embed_file(text, output, engine, tokenizer, SETTINGS)
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def test_a_run_does_not_go_on_in_another_precision(tiny_folder: Path, text: Path) -> None:
+    single, half = (
+        ElmoModel.from_pretrained(tiny_folder, dtype=dtype).eval()
+        for dtype in (torch.float32, torch.float16)
+    )
+    single.load_state_dict(half.state_dict())  # equal values
+    output = text.with_name("vectors.h5")
+    start_and_fail(half, text, output)
+    with pytest.raises(ValueError, match="belongs to a run with other settings"):
+        embed_file(text, output, single, tokenizer, SETTINGS)
+
+
+def test_a_run_of_a_version_with_fewer_settings_goes_on(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    path = output.with_name("vectors.h5.partial") / "settings.json"
+    settings = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({k: v for k, v in settings.items() if k not in {"config", "backend"}})
+    )
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+    assert output.exists()
 
 
 def test_files_of_others_in_the_folder_for_parts_are_kept(
@@ -81,10 +106,11 @@ def test_files_of_others_in_the_folder_for_parts_are_kept(
 ) -> None:
     folder = text.with_name("vectors.h5.partial")
     folder.mkdir()
+    (folder / ".hidden").touch()
     (folder / "thesis.txt").write_text("x")
     with pytest.raises(FileExistsError, match=r"but it contains thesis\.txt"):
         embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
-    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
+    assert (folder / "thesis.txt").exists()
 
 
 def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, text: Path) -> None:

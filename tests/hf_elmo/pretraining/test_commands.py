@@ -84,8 +84,16 @@ def test_pretrain_goes_on_with_its_own_options_alone(folder: Path, trained: Path
     arguments = [*pretrain_arguments(folder, "model"), "--resume"]
     message = " ".join(fail(*arguments, "--batch-size", 8).split())
     assert "Expected --batch-size 4, as when the run in" in message
-    message = " ".join(fail(*arguments, "--batch-size", 4, "--ema", 0.9).split())
-    assert "Expected no --ema, as when" in message
+    for option in ("--ema", "--dropout", "--max-grad-norm", "--bfloat16", "--valid"):
+        value = {"--bfloat16": [], "--valid": [folder / "text.txt"]}.get(option, [0.9])
+        message = " ".join(fail(*arguments, "--batch-size", 4, option, *value).split())
+        assert f"got {option}" in message
+    config = folder / "tiny.json"
+    before = config.read_text()
+    config.write_text(before.replace("{", '{"forget_bias": 0.5, ', 1))
+    message = " ".join(fail(*arguments, "--batch-size", 4).split())
+    assert "Expected --config with the content that it had" in message
+    config.write_text(before)
     run(*arguments, "--batch-size", 4, "--max-steps", 6)  # longer it may be
 
 

@@ -40,14 +40,20 @@ def test_what_a_training_has_not_made_is_left_alone(tmp_path: Path) -> None:
     "name",
     [
         *("pytorch_model.bin", "config.json", "model-00001-of-00002.safetensors"),
-        *("README.md", "settings.json", "cpu_seconds.txt", "target_vocab.txt", "static_words.txt"),
+        *("settings.json", "cpu_seconds.txt", "char_vocab.json", "mine.txt"),
     ],
 )
 @pytest.mark.parametrize("resume", [False, True])
 def test_files_of_others_are_not_overwritten(name: str, resume: bool, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"holds .*, which would be lost"):
-        check_output(tmp_path, resume=resume)
+        check_output(tmp_path, resume=resume, others=("mine.txt",))
+
+
+def test_files_that_a_run_does_not_write_are_no_obstacle(tmp_path: Path) -> None:
+    for name in ("README.md", "log.txt", "vocab.txt"):
+        (tmp_path / name).touch()
+    check_output(tmp_path, resume=False)
 
 
 def test_other_processes_leave_it_to_the_first(
@@ -70,11 +76,11 @@ def test_settings_are_held_to_from_the_first_checkpoint_on(tmp_path: Path) -> No
 
 
 def test_a_run_can_start_again_before_its_first_checkpoint(tmp_path: Path) -> None:
-    hold_to_settings(tmp_path, {"seed": 1}, {})
+    hold_to_settings(tmp_path, {"seed": 1, "batch_size": 2}, {})
     (tmp_path / "cpu_seconds.txt").write_text("1.0")
     check_output(tmp_path, resume=False)
-    (tmp_path / "README.md").touch()
-    with pytest.raises(ValueError, match=r"holds README\.md, which would be lost"):
+    (tmp_path / "settings.json").write_text('{"seed": 1, "mine": 2}')
+    with pytest.raises(ValueError, match=r"holds cpu_seconds\.txt, which would be lost"):
         check_output(tmp_path, resume=False)
 
 

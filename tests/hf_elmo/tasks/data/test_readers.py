@@ -124,14 +124,24 @@ def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "line", ["( He left . )", "( It works )", "( He ( the boss ) left )", "(a)", "( good )"]
+    "line",
+    [
+        *("( He left . )", "( It works )", "( He ( the boss ) left )", "(He (the boss) left)"),
+        *("(a)", "( good )", "( He ( left ) )", "( He ( really left ) )", "( a b ) ( c d )"),
+    ],
 )
 def test_a_sentence_in_brackets_is_no_tree_in_prediction(line: str, tmp_path: Path) -> None:
     (sentence,) = read_trees(write(tmp_path, line), reads_words=True)
     assert sentence.words == line.split()
 
 
-@pytest.mark.parametrize("line", ["(3 works)", "(3 (2 It) (3 works))", "(good (x It) (y works))"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("(3 works)", "(-1 works)", "(3 (2 It) (3 works))", "( -1 ( 0 It ) ( 1 works ) )"),
+        *("(good (x It) (y works))", "( good ( x It ) ( y ( z works ) ( z works ) ) )"),
+    ],
+)
 def test_trees_are_read_in_prediction(line: str, tmp_path: Path) -> None:
     (sentence,) = read_trees(write(tmp_path, line), reads_words=True)
     assert sentence.words[-1] == "works"
@@ -141,6 +151,12 @@ def test_a_pair_with_the_label_null_has_no_label(tmp_path: Path) -> None:
     parse = '"sentence1_binary_parse": "a", "sentence2_binary_parse": "b"'
     path = write(tmp_path, f'{{"gold_label": null, {parse}}}\n{{"gold_label": "x", {parse}}}\n')
     assert [pair.label for pair in read_pairs(path)] == ["x"]
+
+
+def test_a_pair_needs_two_sentences(tmp_path: Path) -> None:
+    line = '{"gold_label": "x", "sentence1_binary_parse": null, "sentence2_binary_parse": "b"}'
+    with pytest.raises(ValueError, match="two sentences with words"):
+        read_pairs(write(tmp_path, line))
 
 
 @pytest.mark.parametrize("place", ["1.9", "true", '"1"', "1e400"])
