@@ -27,13 +27,13 @@ class Row(NamedTuple):
         task: Name of the task.
         title: Name of the configuration in the table.
         config: Name in `CONFIGS`.
-        paper: The paper's dev score in percent.
+        paper: The paper's dev score in percent; None = not in the paper.
     """
 
     task: str
     title: str
     config: str
-    paper: float
+    paper: float | None
 
 
 def make_rows(titles: dict[str, str], paper: dict[str, tuple[float, ...]]) -> list[Row]:
@@ -65,8 +65,8 @@ def write_ablation(rows: Iterable[Row], results: Path) -> str:
             difference = ""
         elif seeds and full:
             difference = show_interval(partial(score, task), gather_counts(full), counts)
-        numbers = [str(len(seeds)), dev, test, difference, f"{paper:.1f}"]
-        cells.append([TITLES[task], title, *numbers])
+        known = "" if paper is None else f"{paper:.1f}"
+        cells.append([TITLES[task], title, str(len(seeds)), dev, test, difference, known])
     return write_table(ABLATION_HEADER, cells)
 
 

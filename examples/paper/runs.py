@@ -105,8 +105,9 @@ CONFIGS: dict[str, list[str]] = {
     "both": ["--elmo", "both"],
     "elmo-alone": [],
     "words-alone": ["--mix-layers", "words"],
+    "words-input": ["--mix-layers", "words", "--elmo", "input"],
 }
-WITHOUT_VECTORS = ("elmo-alone", "words-alone")
+WITHOUT_VECTORS = ("elmo-alone", "words-alone", "words-input")
 SIDES = ("static", "elmo")
 SEEDS = (1, 2, 3)
 # Share of the training data in Tables 2, 3, 7 and Figure 2: a compromise between cost and score.
