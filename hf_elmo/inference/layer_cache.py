@@ -104,14 +104,14 @@ class LayerCache:
         if os.getpid() != self._process:  # processes share the file, but not the index
             return
         with self._lock:
-            if key in self._positions:
+            if key in self._positions or self.is_full:
                 return
             stop = self._num_used + rows.size
-            if stop <= len(self._cells) and not self.is_full:
+            if stop <= len(self._cells):
                 self._cells[self._num_used : stop] = rows.ravel()
                 self._positions[key] = (self._num_used, rows.shape)
                 self._num_used = stop
-            elif not self.is_full:
+            else:
                 self.is_full = True
                 logger.warning(
                     "The cache of ELMo layers is full at %d sentences. Others are recomputed in "

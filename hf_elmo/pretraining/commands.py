@@ -263,14 +263,10 @@ def pretrain(
         typer.echo(f"Wrote {output}.")
 
 
-# Each of these options has no effect if another one is given: names, and flags of both.
+# The first option of each pair has no effect if the second one is given.
 UNUSED_OPTIONS = (
-    ("preset", "config", ("--preset", "--config")),
-    ("preset", "from_model", ("--preset", "--from")),
-    ("vocab_size", "vocabulary", ("--vocab-size", "--vocab")),
-    ("dataset_config", "train", ("--dataset-config", "--train")),
-    ("split", "train", ("--split", "--train")),
-    ("column", "train", ("--column", "--train")),
+    *(("preset", "config"), ("preset", "from_model"), ("vocab_size", "vocabulary")),
+    *(("dataset_config", "train"), ("split", "train"), ("column", "train")),
 )
 
 
@@ -299,10 +295,11 @@ def _check_options(context: typer.Context) -> None:
         raise ValueError("Expected --char-noise for --units characters only.")
     if options["units"] == "pieces" and options["vocabulary"] is not None:
         raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
-    for name, other, flags in UNUSED_OPTIONS:
+    flags = {option.name: option.opts[0] for option in context.command.params}
+    for name, other in UNUSED_OPTIONS:
         is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
         if is_given and options[other] and not options["resume"]:  # older versions allowed both
-            raise ValueError(f"Expected either {flags[0]} or {flags[1]}, got both.")
+            raise ValueError(f"Expected either {flags[name]} or {flags[other]}, got both.")
     check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
 
 

@@ -79,6 +79,12 @@ def test_full_cache_keeps_what_it_has_and_says_so(
     assert "is full at 2 sentences" in record.message
 
 
+def test_a_full_cache_stores_no_shorter_sentence_either(compute: Computer) -> None:
+    cache = LayerCache(2 * BYTES_A_WORD)
+    list(cache.fetch([["a"], ["b", "c"], ["d"]], compute))
+    assert len(cache) == 1
+
+
 def test_cache_of_no_bytes_only_computes(compute: Computer) -> None:
     cache = LayerCache(0)
     assert len(list(cache.fetch([["a"], ["a"]], compute))) == 2
