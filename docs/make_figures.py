@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from runpy import run_path
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.typing_errors import misspell
 
 FIGURES = Path(__file__).with_name("figures")
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 MODEL = "elmo-mini-en"
 LAYERS = ("layer 0: spelling", "layer 1", "layer 2")
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -188,33 +186,6 @@ def draw_sentence() -> Drawing:
     return d
 
 
-def draw_tasks() -> Drawing:
-    """Draw the scores of the task models, a dot a run, from what is kept of the runs."""
-    runs = run_path(str(EXAMPLES / "paper" / "runs.py"))
-    d = Drawing(760, 330, "Scores of six tasks without ELMo and with, and the error that is gone")
-    for score in range(30, 90, 10):
-        x = 190 + 9 * (score - 30)
-        d.line([(x, 50), (x, 290)], "grid")
-        d.text(x, 308, f"{score} %", "soft small", "middle")
-    for number, task in enumerate(runs["DATA"]):
-        y = 72 + 40 * number
-        results = EXAMPLES / "tasks" / "results"
-        sides = [runs["read_runs"](results, task, side) for side in runs["SIDES"]]
-        scores = [[runs["score"](task, x) for x in runs["gather_counts"](y)] for y in sides]
-        d.text(20, y + 4, task, "code")
-        d.text(110, y + 4, runs["TASKS"][task].metric, "soft small")
-        for kind, side in zip(("c0", "c1"), scores, strict=True):
-            for score in side:
-                d.dot(190 + 9 * (score - 30), y, kind)
-        gone = runs["reduce_error"](*map(np.mean, scores))
-        d.text(740, y + 4, f"{gone:.0f} % less error", "soft small", "end")
-    d.dot(200, 26, "c0")
-    d.text(212, 30, "static vectors of the same text", "small")
-    d.dot(430, 26, "c1")
-    d.text(442, 30, "and ELMo beside them", "small")
-    return d
-
-
 def draw_banks() -> Drawing:
     """Draw the uses of "bank" in the plane, layer by layer, by the bundled model."""
     name = resolve_name(MODEL)
@@ -291,7 +262,6 @@ def _draw_axes(d: Drawing, left: float, title: str) -> None:
 DRAWN: dict[str, Callable[[], Drawing]] = {
     "house": draw_house,
     "sentence": draw_sentence,
-    "tasks": draw_tasks,
 }
 COMPUTED: dict[str, Callable[[], Drawing]] = {"banks": draw_banks, "robustness": draw_robustness}
 

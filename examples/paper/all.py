@@ -2,9 +2,9 @@
 
 python examples/paper/all.py DATA RESULTS --vectors vectors.bin --hours 8 --page docs/paper.md
 
-The order of the runs is: entailment (Tables 2, 3 and 7), roles, the learning curve of entailment
-(Figure 1), questions, the learning curve of roles, and the other tasks (Table 1). Tables 4, 5 and 6
-take only minutes, so they are made first.
+The order of the runs is: Table 1, entailment and roles (Tables 2, 3 and 7), longer training, the
+learning curves (Figure 1), and questions. Tables 4, 5 and 6 take only minutes, so they are made
+first.
 """
 
 import math
@@ -24,21 +24,22 @@ import table_4
 import table_5
 import table_6
 import table_7
+import table_epochs
 import typer
 from runs import DataFolder, Hours, Model, Options, Results, Run, Settings, Vectors, make
 
 from hf_elmo.bundled import BUNDLED_NAME
 
 PROBES = (table_4, table_5, table_6)
-TABLES = (table_1, table_2, table_3, *PROBES, table_7, figure_1, figure_2)
+TABLES = (table_1, table_epochs, table_2, table_3, *PROBES, table_7, figure_1, figure_2)
 
 
 def list_queue() -> list[Run]:
     """List all runs, each once, in the order in which they are made."""
     grid = [run for table in (table_2, table_3, table_7) for run in table.RUNS]
     by_task = {task: [run for run in grid if run.task == task] for task in table_2.PAPER}
-    queue = [*by_task["entailment"], *by_task["srl"], *figure_1.list_task("entailment")]
-    queue += [*by_task["squad"], *figure_1.list_task("srl"), *table_1.RUNS]
+    queue = [*table_1.RUNS, *by_task["entailment"], *by_task["srl"], *table_epochs.RUNS]
+    queue += [*figure_1.RUNS, *by_task["squad"], *figure_2.RUNS]
     return list(dict.fromkeys(queue))
 
 
@@ -46,7 +47,7 @@ def update(page: str, results: Path, figures: Path) -> str:
     """Replace the tables of a page, each between the comments NAME and end; draw the figures."""
     for table in TABLES:
         name, text = table.__name__, table.write(results)
-        if table in (figure_1, figure_2):
+        if hasattr(table, "plot"):
             path = figures / f"paper_{name}.svg"
             table.plot(results, path)
             text += f"\n\n![{table.ALT}](figures/{path.name})" if path.exists() else ""

@@ -9,6 +9,7 @@ from statistics import mean
 
 from matplotlib.figure import Figure
 from runs import (
+    LABELS,
     SIDES,
     TITLES,
     Run,
@@ -53,13 +54,12 @@ def plot(results: Path, path: Path) -> None:
         return
     figure = Figure(figsize=(9, 4), layout="constrained")
     for panel, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
-        for config, style in zip(SIDES, ("s--", "o-"), strict=True):
+        for config, label, style in zip(SIDES, LABELS, ("s--", "o-"), strict=True):
             curve = read_curve(results, task, config)
             if not curve:
                 continue
             shares = [100 * share for share in curve]
-            (line,) = panel.plot(shares, list(map(mean, curve.values())), style)
-            line.set_label({"static": "static vectors", "elmo": "static vectors and ELMo"}[config])
+            (line,) = panel.plot(shares, list(map(mean, curve.values())), style, label=label)
             bounds = [list(map(bound, curve.values())) for bound in (min, max)]
             panel.fill_between(shares, *bounds, color=line.get_color(), alpha=0.2)
         panel.set_xscale("log")

@@ -108,13 +108,23 @@ CONFIGS: dict[str, list[str]] = {
     "words-input": ["--mix-layers", "words", "--elmo", "input"],
 }
 WITHOUT_VECTORS = ("elmo-alone", "words-alone", "words-input")
+WITHOUT_CONTEXT = ("static", "words-alone", "words-input")
 SIDES = ("static", "elmo")
+LABELS = ("static vectors", "static vectors and ELMo")
 SEEDS = (1, 2, 3)
 # Share of the training data in Tables 2, 3, 7 and Figure 2: a compromise between cost and score.
-GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.5}
-# One recipe for all configurations of all tasks: train until the dev score stops improving.
-RECIPE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
-LEAST_EPOCH = 0.1  # share of the training data; smaller samples are repeated up to this share
+GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.3}
+# Epochs of configurations without context and with it; `table_epochs.py` tries twice as many.
+EPOCHS = {
+    "squad": (24, 9),
+    "srl": (5, 5),
+    "coref": (9, 9),
+    "ner": (50, 50),
+    "sentiment": (4, 4),
+}
+# Entailment: train until the dev score stops improving.
+PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
+LEAST_EPOCH = 0.3  # share of the training data; smaller samples are repeated up to this share
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 DARK_LOOK = """<style>
@@ -135,6 +145,7 @@ class Run(NamedTuple):
         seed: Seed of the model, and of the sample of the training data.
         share: Share of the training data.
         fold: Number of the fold, from 0.
+        epochs: Number of epochs; 0 = the task's number.
     """
 
     task: str
@@ -142,11 +153,13 @@ class Run(NamedTuple):
     seed: int = 1
     share: float = 1.0
     fold: int = 0
+    epochs: int = 0
 
     def find_folder(self, results: Path) -> Path:
         """Return the folder of the run."""
         share = "" if self.share == 1 else f"-{self.share:g}"
-        folder = results / f"{self.task}-{self.config}-{self.seed}{share}"
+        epochs = f"-{self.epochs}-epochs" if self.epochs else ""
+        folder = results / f"{self.task}-{self.config}-{self.seed}{share}{epochs}"
         return folder / str(self.fold + 1) if DATA[self.task].num_folds > 1 else folder
 
 
@@ -230,6 +243,15 @@ def write_folds(run: Run, files: Sequence[Path], results: Path) -> list[str]:
     return [write_file(folder / f"{name}.conll", "".join(part)) for name, part in parts.items()]
 
 
+def list_recipe(run: Run) -> list[str]:
+    """List the options for the length of training; a sample gets twice as many epochs."""
+    if not run.epochs and run.task not in EPOCHS:
+        return PATIENCE
+    number = run.epochs or EPOCHS[run.task][run.config not in WITHOUT_CONTEXT]
+    epochs = str(number if run.share == 1 else 2 * number)
+    return ["--schedule", "linear", "--epochs", epochs, "--patience", epochs]
+
+
 def make(run: Run, settings: Settings) -> bool:
     """Train and test one model, and write its result; return False if the deadline comes first."""
     folder = run.find_folder(settings.results)
@@ -241,14 +263,8 @@ def make(run: Run, settings: Settings) -> bool:
     train, dev, test = list_files(run, settings.data, settings.results)
     command = [sys.executable, "-m", "hf_elmo", "train", run.task]
     command += ["--train", train, "--dev", dev, "--output", str(folder), "--seed", str(run.seed)]
-    command += [
-        "--resume",
-        "--model",
-        settings.model,
-        *RECIPE,
-        *CONFIGS[run.config],
-        *settings.options,
-    ]
+    command += ["--resume", "--model", settings.model]
+    command += [*list_recipe(run), *CONFIGS[run.config], *settings.options]
     if run.config not in WITHOUT_VECTORS:
         command += ["--vectors", str(settings.vectors)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -311,21 +327,25 @@ def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> l
     return [[round(x, 4) for x in counts.tolist()] for counts in sums.values()]
 
 
-def list_runs(task: str, configs: Iterable[str], share: float = 1.0) -> list[Run]:
+def list_runs(task: str, configs: Iterable[str], share: float = 1.0, epochs: int = 0) -> list[Run]:
     """List the runs of configurations of a task, by seed, configuration and fold."""
-    folds = range(DATA[task].num_folds)
     names = list(configs)
     return [
-        Run(task, name, seed, share, fold) for seed in SEEDS for name in names for fold in folds
+        Run(task, name, seed, share, fold, epochs)
+        for seed in SEEDS
+        for name in names
+        for fold in range(DATA[task].num_folds)
     ]
 
 
-def read_runs(results: Path, task: str, config: str, share: float = 1.0) -> list[list[Any]]:
+def read_runs(
+    results: Path, task: str, config: str, share: float = 1.0, epochs: int = 0
+) -> list[list[Any]]:
     """Read the results of a configuration by seed and fold, up to the first missing seed."""
     seeds = []
     for seed in SEEDS:
         folders = [
-            Run(task, config, seed, share, fold).find_folder(results)
+            Run(task, config, seed, share, fold, epochs).find_folder(results)
             for fold in range(DATA[task].num_folds)
         ]
         if not all((folder / "result.json").exists() for folder in folders):

@@ -1,6 +1,5 @@
 """examples/paper: runs are made once and compared; tables and figures show what there is."""
 
-import functools
 import gzip
 import importlib
 import json
@@ -22,9 +21,9 @@ from hf_elmo.tasks.data.readers import LabelledSentence
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "examples" / "paper"
-OLD_RESULTS = ROOT / "examples" / "tasks" / "results"
 PARTS = ("train", "dev", "test")
-TABLES = [f"table_{number}" for number in range(1, 8)] + ["figure_1", "figure_2"]
+TABLES = [f"table_{number}" for number in range(1, 8)]
+TABLES += ["table_epochs", "figure_1", "figure_2"]
 WORDS = [("The", "DT"), ("old", "JJ"), ("play", "NN"), ("will", "MD"), ("play", "VB"), (".", ".")]
 WORDS += [(".", "."), (".", ".")]
 
@@ -129,7 +128,7 @@ def test_a_sample_is_a_part_of_a_larger_one_and_small_ones_are_repeated(runs: Mo
         runs.draw_sample(runs.Run("entailment", "elmo", 1, share), text).splitlines()
         for share in (0.01, 0.3)
     )
-    assert (len(small), len(set(small))) == (100, 10)
+    assert (len(small), len(set(small))) == (300, 10)
     assert (len(large), len(set(large))) == (300, 300)
     assert set(small) < set(large)
 
@@ -148,18 +147,27 @@ def test_no_run_starts_after_the_deadline(runs: ModuleType, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_queue_has_each_run_of_all_tables_once_and_entailment_first(paper: Any) -> None:
+def test_the_queue_has_each_run_of_all_tables_once(paper: Any) -> None:
     queue = paper("all").list_queue()
     tables = [paper(name) for name in TABLES if name not in ("table_4", "table_5", "table_6")]
     assert set(queue) == {run for table in tables for run in table.RUNS}
     assert len(set(queue)) == len(queue)
-    assert {run.task for run in queue[:24]} == {"entailment"}
-    assert {(run.config, run.share) for run in queue[:24]} == {
-        (row.config, 1.0)
-        for name in ("table_2", "table_3", "table_7")
-        for row in paper(name).ROWS
-        if row.task == "entailment"
+
+
+def test_a_run_has_the_epochs_of_its_task_and_side_and_a_sample_twice_as_many(
+    runs: ModuleType,
+) -> None:
+    epochs = {
+        runs.Run("squad", "static"): "24",
+        runs.Run("squad", "elmo"): "9",
+        runs.Run("squad", "top", share=0.3): "18",
+        runs.Run("squad", "words-alone", share=0.3): "48",
+        runs.Run("squad", "static", epochs=9): "9",
     }
+    for run, number in epochs.items():
+        options = ["--schedule", "linear", "--epochs", number, "--patience", number]
+        assert runs.list_recipe(run) == options
+    assert runs.list_recipe(runs.Run("entailment", "elmo")) == runs.PATIENCE
 
 
 @pytest.fixture
@@ -332,40 +340,14 @@ def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> Non
         assert len(versions) > 1 or path.read_bytes() == committed
 
 
-def test_the_older_table_is_what_its_runs_give(paper: Any, runs: ModuleType) -> None:
-    page = (OLD_RESULTS.parent / "README.md").read_text(encoding="utf-8")
-    for task in runs.DATA:
-        cells = paper("table_1").write_row(task, paper("table_1").read_sides(OLD_RESULTS, task))
-        _, metric, seeds, static, elmo, interval, p, error, *published, _, _ = cells[:13]
-        row = [task, metric, seeds, static, elmo, error, interval, p, *published]
-        assert f"| {' | '.join(row)} |" in page
-
-
-def test_questions_are_compared_with_the_best_that_there_is_without_elmo(
+def test_the_readme_compares_questions_with_the_best_that_there_is_without_elmo(
     paper: Any, runs: ModuleType
 ) -> None:
-    pages = [OLD_RESULTS.parent / "README.md", ROOT / "README.md", ROOT / "docs" / "results.md"]
-    old, readme, results = (path.read_text(encoding="utf-8") for path in pages)
-    results_of = {
-        name: json.loads((OLD_RESULTS / f"squad-{name}-epochs" / "result.json").read_text())
-        for name in ("static-24", "elmo-16")
-    }
-    best, longer = (runs.score("squad", np.array(one["counts"])) for one in results_of.values())
-    assert f"| 16 | 67.6 | {longer:.1f} |\n| 24 | {best:.1f} | not run |" in old
-    sides = paper("table_1").read_sides(OLD_RESULTS, "squad")
-    equal, elmo = (
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    sides = paper("table_1").read_sides(PAPER / "results", "squad")
+    static, elmo = (
         np.mean([runs.score("squad", seed) for seed in runs.gather_counts(side)]) for side in sides
     )
-    assert equal < best < elmo
-    assert (
-        f"trained longer (24 epochs instead of 9, one seed) | {best:.1f} | {elmo:.1f} |" in readme
-    )
-    gain = runs.reduce_error(best, elmo)
-    counts = np.array([results_of["static-24"]["counts"]])
-    low, high, p = runs.compare(
-        functools.partial(runs.score, "squad"), counts, runs.gather_counts(sides[1])
-    )
-    assert (
-        f"| {best:.1f}, with 24 epochs | {elmo:.1f} ± 0.5, with 9 | {gain:.1f} % "
-        f"| {low:+.1f} to {high:+.1f} | {p:.3f} |"
-    ) in results
+    shorter = runs.read_runs(PAPER / "results", "squad", "static", epochs=9)
+    assert max(runs.score("squad", seed) for seed in runs.gather_counts(shorter)) < static < elmo
+    assert f"trained longer (24 epochs instead of 9) | {static:.1f} | {elmo:.1f} |" in readme

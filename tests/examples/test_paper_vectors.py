@@ -1,4 +1,4 @@
-"""examples/tasks: vectors of one's own text, as a task reads them."""
+"""examples/paper: vectors of one's own text, as a task reads them."""
 
 import runpy
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from hf_elmo.tasks.static_vectors import read_vectors
 
-PATH = Path(__file__).resolve().parents[2] / "examples" / "tasks" / "train_vectors.py"
+PATH = Path(__file__).resolve().parents[2] / "examples" / "paper" / "train_vectors.py"
 
 
 def test_vectors_of_a_text_are_trained_and_read(tmp_path: Path) -> None:

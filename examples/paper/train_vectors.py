@@ -1,7 +1,7 @@
 """Train static vectors (word2vec's skip-gram) on the biLM's own text, for models without ELMo.
 
 pip install gensim
-python examples/tasks/train_vectors.py 'text/*.txt.gz' vectors.bin
+python examples/paper/train_vectors.py 'text/*.txt.gz' vectors.bin
 """
 
 from collections.abc import Iterator
