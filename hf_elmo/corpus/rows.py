@@ -101,7 +101,7 @@ class Rows:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If there is an id column, but the input is not parquet.
+        ValueError: If a column is named, but the input is not parquet.
     """
 
     digest: "hashlib._Hash"  # of the rows that the last iteration has read
@@ -119,8 +119,14 @@ class Rows:
         self.num_bytes = sum(map(measure_file, self.files)) if self.stream is None else None
         self.position = 0
         for name in self.files or ["the input"]:
-            if settings.id_column is not None and not name.endswith(PARQUET_SUFFIX):
+            if name.endswith(PARQUET_SUFFIX):
+                continue
+            if settings.id_column is not None:
                 raise ValueError(f"Expected parquet files with an id column, got {name}.")
+            if settings.text_column != Settings.text_column:
+                raise ValueError(
+                    f"Expected parquet files with the column {settings.text_column!r}, got {name}."
+                )
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.

@@ -86,11 +86,12 @@ def test_ids_are_of_one_type(tmp_path: Path) -> None:
         list(rows)
 
 
-def test_ids_need_columns(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["id_column", "text_column"])
+def test_a_named_column_needs_parquet_files(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.txt").touch()
     for source in (tmp_path / "a.txt", io.BytesIO()):
         with pytest.raises(ValueError, match="Expected parquet files"):
-            Rows(source, Settings(id_column="id"))
+            Rows(source, Settings(**{column: "words"}))
 
 
 @pytest.mark.parametrize("source", ["absent.txt", "no/*.txt", "memory://absent", "memory://no/*"])
