@@ -24,6 +24,7 @@ import typer
 from matplotlib.figure import Figure
 from scipy.stats import bootstrap
 from spacy.tokens import Doc, DocBin
+from spacy.training import Corpus
 from tqdm import tqdm
 
 HERE = Path(__file__).parent
@@ -47,6 +48,10 @@ def find_tags(doc: Doc) -> Facts:
     return {(token.i, token.tag_) for token in doc}
 
 
+def find_morphs(doc: Doc) -> Facts:
+    return {(token.i, str(token.morph)) for token in doc}
+
+
 def find_lemmas(doc: Doc) -> Facts:
     return {(token.i, token.lemma_) for token in doc}
 
@@ -54,6 +59,14 @@ def find_lemmas(doc: Doc) -> Facts:
 def find_arcs(doc: Doc) -> Facts:
     """Find all dependency arcs except punctuation, like spaCy's scorer."""
     return {(t.i, t.head.i, t.dep_.lower()) for t in doc if t.dep_.lower() not in ("p", "punct")}
+
+
+def find_heads(doc: Doc) -> Facts:
+    return {(child, head) for child, head, _ in find_arcs(doc)}
+
+
+def find_sentences(doc: Doc) -> Facts:
+    return {(span.start, span.end) for span in doc.sents}
 
 
 def find_entities(doc: Doc) -> Facts:
@@ -75,6 +88,25 @@ METRICS: dict[str, dict[str, Callable[[Doc], Facts]]] = {
     "ner": {"entity F1": find_entities},
     "textcat": {"accuracy": find_category},
     "spancat": {"span F1": find_spans},
+    "english": {
+        "tag accuracy": find_tags,
+        "morphology accuracy": find_morphs,
+        "lemma accuracy": find_lemmas,
+        "UAS": find_heads,
+        "LAS": find_arcs,
+        "F1 of sentences": find_sentences,
+        "entity F1": find_entities,
+    },
+}
+# A gold doc without this attribute is not counted: a joined corpus has docs of several tasks.
+ATTRIBUTES: dict[Callable[[Doc], Facts], str] = {
+    find_tags: "TAG",
+    find_morphs: "MORPH",
+    find_lemmas: "LEMMA",
+    find_heads: "DEP",
+    find_arcs: "DEP",
+    find_sentences: "DEP",
+    find_entities: "ENT_IOB",
 }
 
 
@@ -192,13 +224,21 @@ def evaluate(config: str, pipeline: Path, test: Path) -> dict[str, Any]:
     from spacy_elmo.mix_report import collect_mixes
 
     nlp = spacy.load(pipeline)
-    gold = list(DocBin().from_disk(test).get_docs(nlp.vocab))
+    gold = [example.reference for example in Corpus(test)(nlp)]
     found = list(nlp.pipe(Doc(nlp.vocab, words=[token.text for token in doc]) for doc in gold))
-    counts = {}
-    for metric, find in METRICS[config].items():
-        pairs = [(find(a), find(b)) for a, b in zip(found, gold, strict=True)]
-        counts[metric] = [(len(a & b), len(a), len(b)) for a, b in pairs]
+    counts = {
+        metric: [count(find, a, b) for a, b in zip(found, gold, strict=True)]
+        for metric, find in METRICS[config].items()
+    }
     return {"counts": counts, "mixes": [mix._asdict() for mix in collect_mixes(nlp)]}
+
+
+def count(find: Callable[[Doc], Facts], found: Doc, gold: Doc) -> tuple[int, int, int]:
+    """Count the correct, found and gold facts of a doc; none without a gold annotation."""
+    if find in ATTRIBUTES and not gold.has_annotation(ATTRIBUTES[find]):
+        return 0, 0, 0
+    a, b = find(found), find(gold)
+    return len(a & b), len(a), len(b)
 
 
 def compute_f1(right: Any, found: Any, gold: Any, axis: int = -1) -> Any:

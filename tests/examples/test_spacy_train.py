@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import spacy
 import typer
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin
 from thinc.api import Config
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "spacy_train"
@@ -172,6 +172,27 @@ def test_a_point_of_the_curve_is_the_mean_of_its_seeds_and_their_deviation(tmp_p
     assert (tmp_path / "curve.svg").is_file()
 
 
+def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated() -> None:
+    compare = load("compare")
+    vocab = spacy.blank("en").vocab
+    words, tags = ["Ada", "slept", "."], ["X", "Y", "."]
+    gold = Doc(vocab, words, tags=tags, heads=[1, 1, 1], deps=["nsubj", "ROOT", "punct"])
+    found = Doc(vocab, words, tags=["X", "Z", "."], heads=[1, 1, 1], deps=["obj", "ROOT", "punct"])
+    counts = {
+        metric: compare.count(find, found, gold)
+        for metric, find in compare.METRICS["english"].items()
+    }
+    assert counts == {
+        "tag accuracy": (2, 3, 3),
+        "morphology accuracy": (0, 0, 0),
+        "lemma accuracy": (0, 0, 0),
+        "UAS": (2, 2, 2),
+        "LAS": (1, 2, 2),
+        "F1 of sentences": (1, 1, 1),
+        "entity F1": (0, 0, 0),
+    }
+
+
 @pytest.mark.slow
 def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
     data: Path, tmp_path: Path
@@ -214,6 +235,13 @@ assert [source["license"] for source in nlp.meta["sources"]][0] == "CC BY-SA 4.0
 assert "spacy-elmo" in " ".join(nlp.meta["requirements"])
 """
     run("-c", code, cwd=tmp_path)
+    parts = ":".join(f"english/{split}" for split in ("train", "dev", "test"))
+    run(
+        *("compare.py", project / "corpus", tmp_path, "--task", f"pipeline:english:{parts}"),
+        *("--seeds", "1", "--settings", "--training.max_steps 2 --training.eval_frequency 2"),
+    )
+    rows = (tmp_path / "table.md").read_text().splitlines()[2:9]
+    assert [row.split(" | ")[1] for row in rows] == list(load("compare").METRICS["english"])
 
 
 def run(*arguments: str | Path, cwd: Path = FOLDER) -> None:
