@@ -97,6 +97,7 @@ TITLES = {
 # input of the encoder, and for questions and entailment also at its output.
 CONFIGS: dict[str, list[str]] = {
     "static": ["--elmo", "none"],
+    "static-256": ["--elmo", "none"],
     "elmo": [],
     "top": ["--mix-layers", "top"],
     "lambda-1": ["--mix-l2", "1"],
@@ -108,7 +109,7 @@ CONFIGS: dict[str, list[str]] = {
     "words-input": ["--mix-layers", "words", "--elmo", "input"],
 }
 WITHOUT_VECTORS = ("elmo-alone", "words-alone", "words-input")
-WITHOUT_CONTEXT = ("static", "words-alone", "words-input")
+WITHOUT_CONTEXT = ("static", "static-256", "words-alone", "words-input")
 SIDES = ("static", "elmo")
 LABELS = ("static vectors", "static vectors and ELMo")
 SEEDS = (1, 2, 3)
@@ -169,7 +170,8 @@ class Settings(NamedTuple):
     Attributes:
         data: Folder of data.
         results: Folder of runs.
-        vectors: Static vectors that were trained on the biLM's own text.
+        vectors: Static vectors that were trained on the biLM's own text; those with 256 dimensions
+            are beside them: `vectors-256.bin` beside `vectors.bin`.
         model: The biLM.
         deadline: End of all work, in seconds of `time.monotonic`.
         options: Further options of `python -m hf_elmo train`.
@@ -265,8 +267,11 @@ def make(run: Run, settings: Settings) -> bool:
     command += ["--train", train, "--dev", dev, "--output", str(folder), "--seed", str(run.seed)]
     command += ["--resume", "--model", settings.model]
     command += [*list_recipe(run), *CONFIGS[run.config], *settings.options]
+    vectors = settings.vectors
+    if run.config == "static-256":
+        vectors = vectors.with_stem(f"{vectors.stem}-256")
     if run.config not in WITHOUT_VECTORS:
-        command += ["--vectors", str(settings.vectors)]
+        command += ["--vectors", str(vectors)]
     folder.mkdir(parents=True, exist_ok=True)
     # Threads cost more processor time than they save in models of this size.
     environment = {"OMP_NUM_THREADS": "1", **os.environ}

@@ -14,9 +14,9 @@ from runs import EPOCHS, SIDES, TITLES, Run, make_runs, score, serve, write_tabl
 LENGTHS = {
     "squad": ((9, 24, 48), (9, 16)),
     "entailment": ((0, 15), (0, 15)),
-    "srl": ((5, 10), (5, 10)),
+    "srl": ((5, 10, 20), (5, 10, 20)),
     "coref": ((9, 18), (9, 18)),
-    "ner": ((50, 100), (50, 100)),
+    "ner": ((50, 100, 200), (50, 100, 200)),
     "sentiment": ((4, 8), (4, 8)),
 }
 HEADER = ("task", "input", "epochs", "best dev score", "at epoch", "test")

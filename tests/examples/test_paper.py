@@ -46,8 +46,9 @@ def runs(paper: Any) -> ModuleType:
 
 @pytest.fixture
 def vectors(tmp_path: Path) -> Path:
-    path = tmp_path / "vectors.txt"
-    path.write_text("play 1 2\nold 3 4\nnew 3 5\n")
+    for name in ("vectors-256", "vectors"):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("play 1 2\nold 3 4\nnew 3 5\n")
     return path
 
 

@@ -61,15 +61,17 @@ class HighwayLstm(nn.Module):
         order = reverse_order(mask)[..., None] if self.is_reversed else None
         if order is not None:
             x = x.gather(1, order.expand_as(x))
-        inputs = self.input_linear(x).transpose(0, 1)  # (tokens, batch, 6 * hidden_size)
+        projected = self.input_linear(x).transpose(0, 1)  # (tokens, batch, 6 * hidden_size)
+        inputs, highways = projected.split([5 * size, size], dim=2)
         recurrent_mask = F.dropout(x.new_ones(batch, size), self.dropout, self.training)
         h = c = x.new_zeros(batch, size)
         outputs = []
-        for projected in inputs.unbind():
-            gates = projected[:, : 5 * size] + self.state_linear(h * recurrent_mask)
-            i, f, o, r = gates[:, : 4 * size].sigmoid().chunk(4, dim=1)
-            c = i * gates[:, 4 * size :].tanh() + f * c
-            h = torch.lerp(projected[:, 5 * size :], o * c.tanh(), r)
+        for step, highway in zip(inputs.unbind(), highways.unbind(), strict=True):
+            gates = step + self.state_linear(h * recurrent_mask)
+            opened, g = gates.split([4 * size, size], dim=1)
+            i, f, o, r = opened.sigmoid().chunk(4, dim=1)
+            c = i * g.tanh() + f * c
+            h = torch.lerp(highway, o * c.tanh(), r)
             outputs.append(h)
         if not tokens:
             return x.new_zeros(batch, 0, size)
