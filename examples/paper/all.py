@@ -83,7 +83,10 @@ def main(
         try:
             if not make(run, settings):
                 break
-        except subprocess.CalledProcessError as error:  # one failure does not stop the others
+        except (
+            FileNotFoundError,
+            subprocess.CalledProcessError,
+        ) as error:  # one failure does not stop the others
             print(f"{name} failed: {error}", file=sys.stderr, flush=True)
         else:
             print(name, flush=True)

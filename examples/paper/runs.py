@@ -97,7 +97,6 @@ TITLES = {
 # input of the encoder, and for questions and entailment also at its output.
 CONFIGS: dict[str, list[str]] = {
     "static": ["--elmo", "none"],
-    "static-256": ["--elmo", "none"],
     "elmo": [],
     "top": ["--mix-layers", "top"],
     "lambda-1": ["--mix-l2", "1"],
@@ -109,21 +108,24 @@ CONFIGS: dict[str, list[str]] = {
     "words-input": ["--mix-layers", "words", "--elmo", "input"],
 }
 WITHOUT_VECTORS = ("elmo-alone", "words-alone", "words-input")
-WITHOUT_CONTEXT = ("static", "static-256", "words-alone", "words-input")
+WITHOUT_CONTEXT = ("static", "words-alone", "words-input")
+# End of the name of a configuration with static vectors of 100 dimensions instead of 256.
+NARROW = "-100"
 SIDES = ("static", "elmo")
 LABELS = ("static vectors", "static vectors and ELMo")
 SEEDS = (1, 2, 3)
 # Share of the training data in Tables 2, 3, 7 and Figure 2: a compromise between cost and score.
 GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.3}
-# Epochs of configurations without context and with it; `table_epochs.py` tries twice as many.
+# Numbers of epochs of configurations without context and with it; `table_epochs.py` tries others.
 EPOCHS = {
     "squad": (24, 9),
+    "entailment": (15, 15),
     "srl": (5, 5),
     "coref": (9, 9),
-    "ner": (50, 50),
+    "ner": (100, 50),
     "sentiment": (4, 4),
 }
-# Entailment: train until the dev score stops improving.
+# Runs without a number of epochs: train until the dev score stops improving.
 PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
 LEAST_EPOCH = 0.3  # share of the training data; smaller samples are repeated up to this share
 RESAMPLES = 1000
@@ -146,7 +148,7 @@ class Run(NamedTuple):
         seed: Seed of the model, and of the sample of the training data.
         share: Share of the training data.
         fold: Number of the fold, from 0.
-        epochs: Number of epochs; 0 = the task's number.
+        epochs: Number of epochs; 0 = until the dev score stops improving.
     """
 
     task: str
@@ -170,8 +172,8 @@ class Settings(NamedTuple):
     Attributes:
         data: Folder of data.
         results: Folder of runs.
-        vectors: Static vectors that were trained on the biLM's own text; those with 256 dimensions
-            are beside them: `vectors-256.bin` beside `vectors.bin`.
+        vectors: Static vectors that were trained on the biLM's own text; those with 100 dimensions
+            are beside them: `vectors-100.bin` beside `vectors.bin`.
         model: The biLM.
         deadline: End of all work, in seconds of `time.monotonic`.
         options: Further options of `python -m hf_elmo train`.
@@ -208,6 +210,7 @@ def list_files(run: Run, data: Path, results: Path) -> list[str]:
         return write_folds(run, files, results)
     if run.share < 1:
         name = f"{run.task}-{run.seed}-{run.share:g}"
+        name += f"-of-{LEAST_EPOCH:g}"
         path = results / "samples" / (name + "".join(files[0].suffixes[-2:-1]))
         files[0] = Path(write_file(path, draw_sample(run, read_text(files[0]))))
     return [str(name) for name in files]
@@ -246,12 +249,27 @@ def write_folds(run: Run, files: Sequence[Path], results: Path) -> list[str]:
 
 
 def list_recipe(run: Run) -> list[str]:
-    """List the options for the length of training; a sample gets twice as many epochs."""
-    if not run.epochs and run.task not in EPOCHS:
-        return PATIENCE
-    number = run.epochs or EPOCHS[run.task][run.config not in WITHOUT_CONTEXT]
-    epochs = str(number if run.share == 1 else 2 * number)
-    return ["--schedule", "linear", "--epochs", epochs, "--patience", epochs]
+    """List the options for the length of training."""
+    epochs = str(run.epochs)
+    linear = ["--schedule", "linear", "--epochs", epochs, "--patience", epochs]
+    return linear if run.epochs else PATIENCE
+
+
+def choose_epochs(task: str, config: str, share: float = 1.0) -> int:
+    """Return the usual number of epochs; a sample is read twice as often."""
+    number = EPOCHS[task][config.removesuffix(NARROW) not in WITHOUT_CONTEXT]
+    return number if share == 1 else 2 * number
+
+
+def find_vectors(run: Run, settings: Settings) -> Path:
+    """Find the file of the run's static vectors."""
+    path = settings.vectors
+    if run.config.endswith(NARROW):
+        name, dot, suffix = path.name.partition(".")
+        path = path.with_name(f"{name}{NARROW}{dot}{suffix}")
+    if not path.is_file():
+        raise FileNotFoundError(f"No static vectors {path}: make them by train_vectors.py.")
+    return path
 
 
 def make(run: Run, settings: Settings) -> bool:
@@ -266,12 +284,10 @@ def make(run: Run, settings: Settings) -> bool:
     command = [sys.executable, "-m", "hf_elmo", "train", run.task]
     command += ["--train", train, "--dev", dev, "--output", str(folder), "--seed", str(run.seed)]
     command += ["--resume", "--model", settings.model]
-    command += [*list_recipe(run), *CONFIGS[run.config], *settings.options]
-    vectors = settings.vectors
-    if run.config == "static-256":
-        vectors = vectors.with_stem(f"{vectors.stem}-256")
-    if run.config not in WITHOUT_VECTORS:
-        command += ["--vectors", str(vectors)]
+    config = run.config.removesuffix(NARROW)
+    command += [*list_recipe(run), *CONFIGS[config], *settings.options]
+    if config not in WITHOUT_VECTORS:
+        command += ["--vectors", str(find_vectors(run, settings))]
     folder.mkdir(parents=True, exist_ok=True)
     # Threads cost more processor time than they save in models of this size.
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
@@ -332,27 +348,34 @@ def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> l
     return [[round(x, 4) for x in counts.tolist()] for counts in sums.values()]
 
 
-def list_runs(task: str, configs: Iterable[str], share: float = 1.0, epochs: int = 0) -> list[Run]:
-    """List the runs of configurations of a task, by seed, configuration and fold."""
-    names = list(configs)
+def list_runs(
+    task: str, configs: Iterable[str], share: float = 1.0, epochs: int | None = None
+) -> list[Run]:
+    """List the runs of configurations of a task, by seed, configuration and fold.
+
+    Args:
+        task: Name of the task.
+        configs: Names of configurations.
+        share: Share of the training data.
+        epochs: Number of epochs, as for `Run`; None = the usual number.
+    """
+    lengths = {x: choose_epochs(task, x, share) if epochs is None else epochs for x in configs}
     return [
-        Run(task, name, seed, share, fold, epochs)
+        Run(task, config, seed, share, fold, number)
         for seed in SEEDS
-        for name in names
+        for config, number in lengths.items()
         for fold in range(DATA[task].num_folds)
     ]
 
 
 def read_runs(
-    results: Path, task: str, config: str, share: float = 1.0, epochs: int = 0
+    results: Path, task: str, config: str, share: float = 1.0, epochs: int | None = None
 ) -> list[list[Any]]:
     """Read the results of a configuration by seed and fold, up to the first missing seed."""
+    runs = list_runs(task, [config], share, epochs)
     seeds = []
     for seed in SEEDS:
-        folders = [
-            Run(task, config, seed, share, fold, epochs).find_folder(results)
-            for fold in range(DATA[task].num_folds)
-        ]
+        folders = [run.find_folder(results) for run in runs if run.seed == seed]
         if not all((folder / "result.json").exists() for folder in folders):
             break
         seeds.append([json.loads((x / "result.json").read_text("utf-8")) for x in folders])
@@ -435,7 +458,11 @@ def save_figure(figure: Figure, path: Path) -> None:
 DataFolder = Annotated[Path, typer.Argument(help="Folder of data.")]
 Results = Annotated[Path, typer.Argument(help="Folder of all runs.")]
 Vectors = Annotated[
-    Path, typer.Option(help="Static vectors that were trained on the biLM's own text.")
+    Path,
+    typer.Option(
+        help="Static vectors that were trained on the biLM's own text, with as many dimensions as "
+        "ELMo. For narrower ones, the name ends in -100: vectors-100.bin beside vectors.bin."
+    ),
 ]
 Model = Annotated[str, typer.Option(help="Folder or name of the biLM.")]
 Hours = Annotated[float, typer.Option(help="Stop after this time; run again to continue.")]

@@ -1,11 +1,11 @@
-"""Table 1: the six tasks with ELMo and without; longer training no longer helps either.
+"""Table 1: the six tasks with ELMo and without.
 
 python examples/paper/table_1.py DATA RESULTS --vectors vectors.bin
 """
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -15,6 +15,7 @@ from runs import (
     DATA,
     EPOCHS,
     LABELS,
+    NARROW,
     SIDES,
     TITLES,
     compare,
@@ -33,45 +34,64 @@ from runs import (
 from hf_elmo.tasks import TASKS
 
 HEADER = (
-    *("task", "metric", "seeds", "static", "ELMo", "95 % interval of the difference", "p"),
-    *("relative error", "paper: static", "paper: ELMo", "paper: relative error"),
+    *(
+        "task",
+        "metric",
+        "dimensions",
+        "seeds",
+        "static",
+        "ELMo",
+        "95 % interval of the difference",
+        "p",
+    ),
+    *("error reduction", "paper: static", "paper: ELMo", "paper: error reduction"),
     *("epochs: static", "epochs: ELMo", "CPU minutes: static", "CPU minutes: ELMo"),
 )
 ALT = (
     "Test scores of the six tasks: each run without ELMo as a square, each run with it as a circle"
 )
-# Entailment: with a fixed number of epochs, seeds differ less than with patience.
-FIXED = {"entailment": 15}
-RUNS = [run for task in DATA for run in list_runs(task, SIDES, epochs=FIXED.get(task, 0))]
+WIDTHS = {"": 256, NARROW: 100}  # of the static vectors
+RUNS = [
+    run
+    for width in WIDTHS
+    for task in DATA
+    for run in list_runs(task, [side + width for side in SIDES])
+]
 
 
-def read_sides(results: Path, task: str) -> list[list[Any]]:
-    """Read the runs without and with ELMo, for the seeds that both have."""
-    sides = [read_runs(results, task, name, epochs=FIXED.get(task, 0)) for name in SIDES]
+def read_sides(results: Path, task: str, width: str = "") -> list[list[Any]]:
+    """Read the runs without and with ELMo, for the seeds that both have.
+
+    Args:
+        results: Folder of all runs.
+        task: Name of the task.
+        width: End of the names of configurations, from `WIDTHS`.
+    """
+    sides = [read_runs(results, task, name + width) for name in SIDES]
     return [side[: min(map(len, sides))] for side in sides]
 
 
 def write_row(task: str, sides: list[list[Any]]) -> list[str]:
-    """Format the row of a task."""
+    """Format the row of a task, without the width."""
     counts = [gather_counts(side) for side in sides]
     scores = [[score(task, seed) for seed in side] for side in counts]
     low, high, p = compare(partial(score, task), *counts)
     paper = DATA[task].paper
     runs = [list(chain(*side)) for side in sides]
     return [
-        *(TITLES[task], TASKS[task].metric, str(len(sides[0])), *map(show_scores, scores)),
+        *(str(len(sides[0])), *map(show_scores, scores)),
         *(f"{low:+.1f} to {high:+.1f}", f"{p:.3f}"),
         f"{reduce_error(*map(mean, scores)):.1f} %",
         *(f"{number:.1f}" for number in paper),
         f"{reduce_error(*paper):.1f} %",
-        *map(str, EPOCHS.get(task, [FIXED.get(task)] * len(SIDES))),
+        *map(str, EPOCHS[task]),
         *(f"{mean(one['minutes'] for one in side):.0f}" for side in runs),
     ]
 
 
 def plot(results: Path, path: Path) -> None:
     """Draw the score of each run, a row for each task; without a complete row, draw nothing."""
-    sides = {task: read_sides(results, task) for task in DATA}
+    sides = {task: read_sides(results, task, NARROW) for task in DATA}
     tasks = [task for task in DATA if sides[task][0]]
     if not tasks:
         return
@@ -94,12 +114,13 @@ def plot(results: Path, path: Path) -> None:
 
 def write_rows(results: Path) -> Iterator[list[str]]:
     """Format the rows of all tasks."""
-    for task in DATA:
-        sides = read_sides(results, task)
+    for task, (width, number) in product(DATA, WIDTHS.items()):
+        row = [TITLES[task], TASKS[task].metric, str(number)]
+        sides = read_sides(results, task, width)
         if sides[0]:
-            yield write_row(task, sides)
+            yield [*row, *write_row(task, sides)]
         else:
-            yield [TITLES[task], TASKS[task].metric, "not run yet", *[""] * (len(HEADER) - 3)]
+            yield [*row, "not run yet", *[""] * (len(HEADER) - len(row) - 1)]
 
 
 def write(results: Path) -> str:

@@ -8,28 +8,27 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from runs import EPOCHS, SIDES, TITLES, Run, make_runs, score, serve, write_table
+from runs import NARROW, TITLES, Run, make_runs, score, serve, write_table
 
-# Epochs to compare without ELMo and with ELMo, one run each (seed 1; coreference: fold 1).
+# Epochs to compare, one run each (seed 1; coreference: fold 1), by task and configuration.
 LENGTHS = {
-    "squad": ((9, 24, 48), (9, 16)),
-    "entailment": ((0, 15), (0, 15)),
-    "srl": ((5, 10, 20), (5, 10, 20)),
-    "coref": ((9, 18), (9, 18)),
-    "ner": ((50, 100, 200), (50, 100, 200)),
-    "sentiment": ((4, 8), (4, 8)),
+    ("entailment", "static"): (15, 30),
+    ("entailment", "elmo"): (15, 30),
+    ("squad", "static" + NARROW): (9, 24),
+    ("squad", "elmo" + NARROW): (9, 16),
+    ("ner", "static" + NARROW): (50, 100),
+    ("ner", "elmo" + NARROW): (50, 100),
 }
-HEADER = ("task", "input", "epochs", "best dev score", "at epoch", "test")
+HEADER = ("task", "input", "dimensions", "epochs", "best dev score", "at epoch", "test")
 
 
 def list_lengths() -> list[Run]:
-    """List a run for each task, side and number of epochs."""
-    runs = []
-    for task, lengths in LENGTHS.items():
-        for config, usual, numbers in zip(SIDES, EPOCHS.get(task, (0, 0)), lengths, strict=True):
-            epochs = [0 if number == usual else number for number in numbers]
-            runs += [Run(task, config, epochs=number) for number in epochs]
-    return runs
+    """List a run for each task, configuration and number of epochs."""
+    return [
+        Run(task, config, epochs=number)
+        for (task, config), numbers in LENGTHS.items()
+        for number in numbers
+    ]
 
 
 RUNS = list_lengths()
@@ -39,8 +38,9 @@ def write(results: Path) -> str:
     """Format the table."""
     rows = []
     for run in RUNS:
-        usual = EPOCHS[run.task][SIDES.index(run.config)] if run.task in EPOCHS else "patience"
-        row = [TITLES[run.task], run.config, str(run.epochs or usual)]
+        config = run.config.removesuffix(NARROW)
+        row = [TITLES[run.task], config, "256" if config == run.config else "100"]
+        row.append(str(run.epochs))
         path = run.find_folder(results) / "result.json"
         if not path.exists():
             rows.append([*row, "not run yet", "", ""])

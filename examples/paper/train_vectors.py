@@ -36,7 +36,7 @@ def main(
     output: Annotated[
         Path, typer.Argument(help="File to write, in word2vec's binary format (.bin).")
     ],
-    size: Annotated[int, typer.Option(min=1)] = 100,
+    size: Annotated[int, typer.Option(min=1)] = 256,
     min_count: Annotated[int, typer.Option(help="Least number of uses of a word.", min=1)] = 5,
     epochs: Annotated[int, typer.Option(min=1)] = 5,
     workers: Annotated[

@@ -23,6 +23,7 @@ import spacy
 import typer
 from matplotlib.figure import Figure
 from scipy.stats import bootstrap
+from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
 from tqdm import tqdm
@@ -135,7 +136,7 @@ TASKS = {
 TASK_HELP = (
     "Your own data: NAME:CONFIG:TRAIN:DEV:TEST; repeatable. CONFIG is one of "
     f"{', '.join(METRICS)}, of configs/. The files are .spacy files of `spacy convert` or "
-    "make_docs.py, with paths relative to CORPUS."
+    "make_docs.py, or folders of them, with paths relative to CORPUS."
 )
 
 
@@ -224,13 +225,21 @@ def evaluate(config: str, pipeline: Path, test: Path) -> dict[str, Any]:
     from spacy_elmo.mix_report import collect_mixes
 
     nlp = spacy.load(pipeline)
-    gold = [example.reference for example in Corpus(test)(nlp)]
+    gold = read_gold(test, nlp)
     found = list(nlp.pipe(Doc(nlp.vocab, words=[token.text for token in doc]) for doc in gold))
     counts = {
         metric: [count(find, a, b) for a, b in zip(found, gold, strict=True)]
         for metric, find in METRICS[config].items()
     }
     return {"counts": counts, "mixes": [mix._asdict() for mix in collect_mixes(nlp)]}
+
+
+def read_gold(path: Path, nlp: Language) -> list[Doc]:
+    """Read the docs of a file, or of all files of a folder."""
+    gold = [example.reference for example in Corpus(path)(nlp)]
+    if not gold:
+        raise ValueError(f"No docs in {path}: expected a .spacy file, or a folder of them.")
+    return gold
 
 
 def count(find: Callable[[Doc], Facts], found: Doc, gold: Doc) -> tuple[int, int, int]:
@@ -403,6 +412,8 @@ def main(
 ) -> None:
     """Train each task with and without ELMo, and compare."""
     chosen = choose_tasks(tasks, task or [])
+    for one in chosen.values():  # before hours of training
+        read_gold(corpus / one.test, spacy.blank("en"))
     runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in VARIANTS]
     if curve and CURVE_TASK in chosen:
         runs += [

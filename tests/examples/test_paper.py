@@ -46,9 +46,9 @@ def runs(paper: Any) -> ModuleType:
 
 @pytest.fixture
 def vectors(tmp_path: Path) -> Path:
-    for name in ("vectors-256", "vectors"):
-        path = tmp_path / f"{name}.txt"
-        path.write_text("play 1 2\nold 3 4\nnew 3 5\n")
+    (tmp_path / "vectors-100.txt").write_text("play 1 2\nold 3 4\nnew 3 5\n")
+    path = tmp_path / "vectors.txt"
+    path.write_text("play 1 2 3\nold 3 4 5\nnew 3 5 4\n")
     return path
 
 
@@ -158,17 +158,32 @@ def test_the_queue_has_each_run_of_all_tables_once(paper: Any) -> None:
 def test_a_run_has_the_epochs_of_its_task_and_side_and_a_sample_twice_as_many(
     runs: ModuleType,
 ) -> None:
-    epochs = {
-        runs.Run("squad", "static"): "24",
-        runs.Run("squad", "elmo"): "9",
-        runs.Run("squad", "top", share=0.3): "18",
-        runs.Run("squad", "words-alone", share=0.3): "48",
-        runs.Run("squad", "static", epochs=9): "9",
-    }
-    for run, number in epochs.items():
-        options = ["--schedule", "linear", "--epochs", number, "--patience", number]
-        assert runs.list_recipe(run) == options
+    assert runs.choose_epochs("squad", "static") == runs.choose_epochs("squad", "static-100") == 24
+    assert runs.choose_epochs("squad", "elmo") == 9
+    assert runs.choose_epochs("squad", "top", 0.3) == 18
+    assert runs.choose_epochs("squad", "words-alone", 0.3) == 48
+    (run, *_) = runs.list_runs("squad", ["static"])
+    assert runs.list_recipe(run) == [
+        *("--schedule", "linear", "--epochs", "24", "--patience", "24")
+    ]
     assert runs.list_recipe(runs.Run("entailment", "elmo")) == runs.PATIENCE
+
+
+def test_runs_of_other_lengths_have_other_folders(runs: ModuleType, tmp_path: Path) -> None:
+    lengths = [runs.Run("ner", "static", epochs=number) for number in (0, 50, 100)]
+    assert len({run.find_folder(tmp_path) for run in lengths}) == 3
+
+
+def test_narrow_vectors_are_beside_the_others(
+    runs: ModuleType, tmp_path: Path, vectors: Path
+) -> None:
+    settings = runs.Settings(tmp_path, tmp_path, vectors)
+    assert runs.find_vectors(runs.Run("ner", "elmo"), settings) == vectors
+    narrow = runs.find_vectors(runs.Run("ner", "elmo-100"), settings)
+    assert narrow == tmp_path / "vectors-100.txt"
+    narrow.unlink()
+    with pytest.raises(FileNotFoundError, match="make them by train_vectors"):
+        runs.find_vectors(runs.Run("ner", "elmo-100"), settings)
 
 
 @pytest.fixture
@@ -241,7 +256,7 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
         assert all("not run yet" not in row for row in rows)
         assert sum("*" in row for row in rows) == 1
     assert "not run yet" in paper("table_2").write(results)  # the other tasks
-    known = json.loads((results / "entailment-elmo-1" / "result.json").read_text())
+    known = json.loads((results / "entailment-elmo-100-1" / "result.json").read_text())
     assert np.shape(known["counts"]) == (2, 2)  # premises; right and all
     assert np.shape(known["mixes"]) == (2, 4)  # input and output; three layers and gamma
     assert len(known["curve"]) == 2
@@ -267,11 +282,17 @@ def test_small_versions_of_table_1_and_of_the_figures_are_made(
     monkeypatch.setattr(paper("figure_1"), "SHARES", (0.1, 1.0))
     made = [run for run in paper("figure_1").list_task("srl") if run.seed == 1]
     assert runs.make_runs(made, settings)
-    row = next(x for x in paper("table_1").write(results).splitlines() if x.startswith("| roles"))
-    assert "| roles | f1 | 1 |" in row
-    assert "81.4 | 84.6 | 17.2 %" in row  # the paper's
+    train_all(runs, paper("table_1"), settings, "srl")
+    rows = [x for x in paper("table_1").write(results).splitlines() if x.startswith("| roles")]
+    for row, width in zip(rows, (256, 100), strict=True):
+        assert row.startswith(f"| roles | f1 | {width} | 1 |")
+        assert "81.4 | 84.6 | 17.2 %" in row  # the paper's
+    sizes = [
+        json.loads((results / f"srl-elmo{width}-1-5-epochs" / "result.json").read_text())
+        for width in ("", "-100")
+    ]
+    assert sizes[0]["parameters"] > sizes[1]["parameters"]
     assert "not run yet" in paper("table_1").write(results)
-    monkeypatch.setattr(paper("figure_2"), "GRID", {})
     assert "| roles | input | 0." in paper("figure_2").write(results)
     for name in ("figure_1", "figure_2"):
         paths = [tmp_path / f"{number}.svg" for number in range(2)]
@@ -345,10 +366,11 @@ def test_the_readme_compares_questions_with_the_best_that_there_is_without_elmo(
     paper: Any, runs: ModuleType
 ) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    sides = paper("table_1").read_sides(PAPER / "results", "squad")
+    sides = paper("table_1").read_sides(PAPER / "results", "squad", "-100")
     static, elmo = (
         np.mean([runs.score("squad", seed) for seed in runs.gather_counts(side)]) for side in sides
     )
-    shorter = runs.read_runs(PAPER / "results", "squad", "static", epochs=9)
-    assert max(runs.score("squad", seed) for seed in runs.gather_counts(shorter)) < static < elmo
-    assert f"trained longer (24 epochs instead of 9) | {static:.1f} | {elmo:.1f} |" in readme
+    folders = (PAPER / "results").glob("squad-static-*/result.json")
+    counts = [np.array(json.loads(path.read_text())["counts"]) for path in folders]
+    assert max(runs.score("squad", one) for one in counts) == static < elmo
+    assert f"24 epochs instead of 9; one seed) | {static:.1f} | {elmo:.1f} |" in readme

@@ -68,8 +68,8 @@ class HighwayLstm(nn.Module):
         outputs = []
         for step, highway in zip(inputs.unbind(), highways.unbind(), strict=True):
             gates = step + self.state_linear(h * recurrent_mask)
-            opened, g = gates.split([4 * size, size], dim=1)
-            i, f, o, r = opened.sigmoid().chunk(4, dim=1)
+            sigmoid_gates, g = gates.split([4 * size, size], dim=1)
+            i, f, o, r = sigmoid_gates.sigmoid().chunk(4, dim=1)
             c = i * g.tanh() + f * c
             h = torch.lerp(highway, o * c.tanh(), r)
             outputs.append(h)
