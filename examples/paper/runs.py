@@ -119,7 +119,8 @@ GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.3}
 # Numbers of epochs of configurations without context and with it; `table_epochs.py` tries others.
 EPOCHS = {
     "squad": (24, 9),
-    "entailment": (15, 15),
+    "entailment": (30, 30),
+    "entailment" + NARROW: (15, 15),
     "srl": (5, 5),
     "coref": (9, 9),
     "ner": (100, 50),
@@ -257,7 +258,9 @@ def list_recipe(run: Run) -> list[str]:
 
 def choose_epochs(task: str, config: str, share: float = 1.0) -> int:
     """Return the usual number of epochs; a sample is read twice as often."""
-    number = EPOCHS[task][config.removesuffix(NARROW) not in WITHOUT_CONTEXT]
+    name = config.removesuffix(NARROW)
+    usual = EPOCHS[task] if name == config else EPOCHS.get(task + NARROW, EPOCHS[task])
+    number = usual[name not in WITHOUT_CONTEXT]
     return number if share == 1 else 2 * number
 
 

@@ -13,11 +13,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from runs import (
     DATA,
-    EPOCHS,
     LABELS,
     NARROW,
     SIDES,
     TITLES,
+    choose_epochs,
     compare,
     gather_counts,
     list_runs,
@@ -71,8 +71,8 @@ def read_sides(results: Path, task: str, width: str = "") -> list[list[Any]]:
     return [side[: min(map(len, sides))] for side in sides]
 
 
-def write_row(task: str, sides: list[list[Any]]) -> list[str]:
-    """Format the row of a task, without the width."""
+def write_row(task: str, width: str, sides: list[list[Any]]) -> list[str]:
+    """Format the row of a task and a width, without their names."""
     counts = [gather_counts(side) for side in sides]
     scores = [[score(task, seed) for seed in side] for side in counts]
     low, high, p = compare(partial(score, task), *counts)
@@ -84,7 +84,7 @@ def write_row(task: str, sides: list[list[Any]]) -> list[str]:
         f"{reduce_error(*map(mean, scores)):.1f} %",
         *(f"{number:.1f}" for number in paper),
         f"{reduce_error(*paper):.1f} %",
-        *map(str, EPOCHS[task]),
+        *(str(choose_epochs(task, side + width)) for side in SIDES),
         *(f"{mean(one['minutes'] for one in side):.0f}" for side in runs),
     ]
 
@@ -118,7 +118,7 @@ def write_rows(results: Path) -> Iterator[list[str]]:
         row = [TITLES[task], TASKS[task].metric, str(number)]
         sides = read_sides(results, task, width)
         if sides[0]:
-            yield [*row, *write_row(task, sides)]
+            yield [*row, *write_row(task, width, sides)]
         else:
             yield [*row, "not run yet", *[""] * (len(HEADER) - len(row) - 1)]
 
