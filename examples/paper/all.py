@@ -9,8 +9,6 @@ first.
 
 import math
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +24,7 @@ import table_6
 import table_7
 import table_epochs
 import typer
-from runs import DataFolder, Hours, Model, Options, Results, Run, Settings, Vectors, make
+from runs import DataFolder, Hours, Model, Options, Results, Run, Settings, Vectors, make_runs
 
 from hf_elmo.bundled import BUNDLED_NAME
 
@@ -78,18 +76,7 @@ def main(
         return
     for probe in PROBES:
         probe.make(settings)
-    for run in missing:
-        name = run.find_folder(results).relative_to(results)
-        try:
-            if not make(run, settings):
-                break
-        except (
-            FileNotFoundError,
-            subprocess.CalledProcessError,
-        ) as error:  # one failure does not stop the others
-            print(f"{name} failed: {error}", file=sys.stderr, flush=True)
-        else:
-            print(name, flush=True)
+    make_runs(missing, settings)
     if page is not None:
         figures = page.parent / "figures"
         figures.mkdir(exist_ok=True)

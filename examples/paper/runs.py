@@ -114,7 +114,7 @@ NARROW = "-100"
 SIDES = ("static", "elmo")
 LABELS = ("static vectors", "static vectors and ELMo")
 SEEDS = (1, 2, 3)
-# Share of the training data in Tables 2, 3, 7 and Figure 2: a compromise between cost and score.
+# Share of the training data in Tables 2, 3 and 7: a compromise between cost and score.
 GRID = {"entailment": 1.0, "srl": 0.3, "squad": 0.3}
 # Numbers of epochs of configurations without context and with it; `table_epochs.py` tries others.
 EPOCHS = {
@@ -145,7 +145,7 @@ class Run(NamedTuple):
 
     Attributes:
         task: Name of the task.
-        config: Name in `CONFIGS`.
+        config: Name in `CONFIGS`, with `NARROW` at its end for narrow static vectors.
         seed: Seed of the model, and of the sample of the training data.
         share: Share of the training data.
         fold: Number of the fold, from 0.
@@ -210,8 +210,7 @@ def list_files(run: Run, data: Path, results: Path) -> list[str]:
     if chosen.num_folds > 1:
         return write_folds(run, files, results)
     if run.share < 1:
-        name = f"{run.task}-{run.seed}-{run.share:g}"
-        name += f"-of-{LEAST_EPOCH:g}"
+        name = f"{run.task}-{run.seed}-{run.share:g}-of-{LEAST_EPOCH:g}"
         path = results / "samples" / (name + "".join(files[0].suffixes[-2:-1]))
         files[0] = Path(write_file(path, draw_sample(run, read_text(files[0]))))
     return [str(name) for name in files]
@@ -259,7 +258,7 @@ def list_recipe(run: Run) -> list[str]:
 def choose_epochs(task: str, config: str, share: float = 1.0) -> int:
     """Return the usual number of epochs; a sample is read twice as often."""
     name = config.removesuffix(NARROW)
-    usual = EPOCHS[task] if name == config else EPOCHS.get(task + NARROW, EPOCHS[task])
+    usual = EPOCHS.get(task + config.removeprefix(name), EPOCHS[task])
     number = usual[name not in WITHOUT_CONTEXT]
     return number if share == 1 else 2 * number
 
@@ -494,5 +493,22 @@ def serve(make_all: Callable[[Settings], object], write: Callable[[Path], str]) 
 
 
 def make_runs(runs: Iterable[Run], settings: Settings) -> bool:
-    """Make runs until the deadline; return whether all are complete."""
-    return all(make(run, settings) for run in runs)
+    """Make the missing runs until the deadline, and report them; return whether all are complete.
+
+    A run that fails does not stop the others.
+    """
+    complete = True
+    for run in runs:
+        folder = run.find_folder(settings.results)
+        if (folder / "result.json").exists():
+            continue
+        name = folder.relative_to(settings.results)
+        try:
+            if not make(run, settings):
+                return False
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            print(f"{name} failed: {error}", file=sys.stderr, flush=True)
+            complete = False
+        else:
+            print(name, flush=True)
+    return complete

@@ -22,16 +22,11 @@ LENGTHS = {
 HEADER = ("task", "input", "dimensions", "epochs", "best dev score", "at epoch", "test")
 
 
-def list_lengths() -> list[Run]:
-    """List a run for each task, configuration and number of epochs."""
-    return [
-        Run(task, config, epochs=number)
-        for (task, config), numbers in LENGTHS.items()
-        for number in numbers
-    ]
-
-
-RUNS = list_lengths()
+RUNS = [
+    Run(task, config, epochs=number)
+    for (task, config), numbers in LENGTHS.items()
+    for number in numbers
+]
 
 
 def write(results: Path) -> str:

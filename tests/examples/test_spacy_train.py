@@ -193,6 +193,11 @@ def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated() -> None:
     }
 
 
+def test_a_test_set_without_docs_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="No docs in"), pytest.warns(UserWarning, match="W090"):
+        load("compare").main(tmp_path, tmp_path, task=["mine:ner:train:dev:"])
+
+
 @pytest.mark.slow
 def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
     data: Path, tmp_path: Path
