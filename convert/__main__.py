@@ -17,8 +17,8 @@ from hf_elmo.command_errors import report_errors
 EXAMPLES = """
 Convert an old ELMo checkpoint to a folder for from_pretrained, or such a folder to an old format.
 
-The format of SOURCE is detected; see --list-formats. TARGET is written atomically; no other file
-is changed.
+The format of SOURCE is detected; see --list-formats. TARGET is written atomically. Old formats have
+more files, such as options, which are written beside TARGET. No other file is changed.
 
 Examples:
 
@@ -117,7 +117,9 @@ def main(
             "file, or the .txt file with the same name."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing TARGET.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing TARGET and the files beside it.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Describe the conversion, but write nothing.")
     ] = False,

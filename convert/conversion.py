@@ -110,7 +110,7 @@ def convert_checkpoint(
         weights_license: Licence of the weights, for the model card; None = unknown.
         verify: File of the original implementation's activations, see `verify_model`; None = skip.
         sentences: Text file with the sentences of `verify`; None = see `verify_model`.
-        force: Replace an existing target.
+        force: Replace an existing target and its companion files.
         dry_run: Check everything except the values of the tensors, and write no target. Sources on
             the web are still downloaded to the cache.
         push: Repository on the Hub for the upload, "organisation/name"; None = no upload.

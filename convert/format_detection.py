@@ -69,9 +69,8 @@ def find_checkpoint(path: Path, folder: Path, archives: tuple[Path, ...] = ()) -
     unpacked = folder / f"unpacked{len(archives)}" / path.name
     unpacked.mkdir(parents=True)
     unpack(path, unpacked)
-    if not archives:
-        _link_neighbours(path, unpacked)
-    return find_checkpoint(unpacked, folder, (*archives, path))
+    content = unpacked if archives else _add_neighbours(path, unpacked)
+    return find_checkpoint(content, folder, (*archives, path))
 
 
 def _find_one(folder: Path) -> Path:
@@ -107,11 +106,18 @@ def _expect_one(folder: Path, found: list[Path]) -> Path:
     return found[0]
 
 
-def _link_neighbours(path: Path, folder: Path) -> None:
-    """Link files beside a compressed file, such as options, into the folder of its content."""
-    entries = list(islice(folder.iterdir(), 2))
-    if [entry.name for entry in entries] == [path.stem]:
-        for neighbour in islice(path.resolve().parent.iterdir(), MAX_ENTRIES):
-            place = folder / neighbour.name
-            if neighbour.is_file() and not os.path.lexists(place) and not is_archive(neighbour):
-                place.symlink_to(neighbour)
+def _add_neighbours(path: Path, folder: Path) -> Path:
+    """Link files beside a compressed file, such as options, into the folder of its content.
+
+    Returns:
+        The decompressed file if it is a checkpoint, so that no neighbour is taken for it; else the
+        folder.
+    """
+    content = folder / path.stem
+    if list(islice(folder.iterdir(), 2)) != [content] or not content.is_file():
+        return folder
+    for neighbour in islice(path.resolve().parent.iterdir(), MAX_ENTRIES):
+        place = folder / neighbour.name
+        if neighbour.is_file() and not os.path.lexists(place) and not is_archive(neighbour):
+            place.symlink_to(neighbour)
+    return folder if find_reader(content) is None else content

@@ -80,7 +80,9 @@ def _open_activations(path: Path) -> Iterator[Activations]:
 
 def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[list[str]]:
     if text is None and "sentences" in stored:
-        lines = [str(line) for line in stored["sentences"]]
+        lines = [
+            line.decode() if isinstance(line, bytes) else str(line) for line in stored["sentences"]
+        ]
     elif text is None and "sentence_to_index" in stored:
         index = json.loads(stored["sentence_to_index"][0])
         lines = sorted(index, key=lambda line: int(index[line]))
@@ -95,6 +97,8 @@ def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[
         except UnicodeDecodeError as error:
             raise ConversionError(f"{text}: expected UTF-8 text, got: {error}.") from error
         lines = lines[:-1] if lines[-1] == "" else lines
+    if not lines:
+        raise ConversionError(f"{path}: expected at least one sentence, got none.")
     num_stored = sum(name.isdecimal() for name in stored)
     if num_stored != len(lines):
         raise ConversionError(

@@ -106,7 +106,8 @@ class ElmoConfig(PreTrainedConfig):
             vectors and one for each LSTM layer. None = zeros, the mean of the layers.
         mix_gamma: Factor of that mix.
         mix_layer_norm: Normalisation of each layer before the mix: `"none"`, over the words of each
-            `"sentence"`, or over the whole `"batch"` as bilm-tf and AllenNLP do.
+            `"sentence"`, or over the words of the whole `"batch"` as bilm-tf does (AllenNLP also
+            counts `<S>` and `</S>`).
         mix_layers: Layers that are mixed: all, the top LSTM layer alone, or the word vectors alone.
         mix_l2: The paper's lambda: heads add `mix_l2 * ||w||^2` to the loss, w = weights of a mix.
         train_mix: Whether heads learn the weights and gamma of their mixes.

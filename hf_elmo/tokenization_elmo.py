@@ -195,13 +195,19 @@ class ElmoTokenizer(PythonBackend):
     def save_vocabulary(
         self, save_directory: str | PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Write each vocabulary as a JSON list, one entry per line; bytes have no vocabulary."""
+        """Write each vocabulary as a JSON list, one entry per line; bytes have no vocabulary.
+
+        The file of a vocabulary that this tokenizer does not have is deleted: it is from a
+        tokenizer that was saved there before.
+        """
         paths = []
         for name, file_name in VOCAB_FILES_NAMES.items():
             vocab = getattr(self, name.removesuffix("_file"))
-            if vocab is not None:
-                prefix = f"{filename_prefix}-" if filename_prefix else ""
-                path = Path(save_directory) / (prefix + file_name)
+            prefix = f"{filename_prefix}-" if filename_prefix else ""
+            path = Path(save_directory) / (prefix + file_name)
+            if vocab is None:
+                path.unlink(missing_ok=True)
+            else:
                 # ASCII with escapes, so that no entry can break a line or an encoding.
                 path.write_text(json.dumps(vocab, indent=0) + "\n", encoding="ascii")
                 paths.append(str(path))

@@ -26,7 +26,9 @@ class WeightFingerprint:
         dtype = has_autocast and torch.get_autocast_dtype(device)
         self._weights = weights
         self._values = [w.detach() for w in weights]  # kept, so that addresses are not reused
-        self._state = dtype, dict(vars(config)), [(w.data_ptr(), w._version) for w in weights]
+        # Lists are copied, because `config.mix_weights` may be changed in place.
+        settings = {name: list(x) if type(x) is list else x for name, x in vars(config).items()}
+        self._state = dtype, settings, [(w.data_ptr(), w._version) for w in weights]
 
     def __eq__(self, other: object) -> bool:
         return (

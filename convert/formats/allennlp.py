@@ -50,6 +50,7 @@ NAMES = torch_tensor_names.TensorNames(
     lstm="_elmo_lstm.{}_layer_{}",
 )
 BILM_NAME = r"_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_"
+LEAST_WEIGHT = -1e4  # of a mix; after the softmax, it is 0 like -inf, which is not read again
 BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, next to mixes such as `scalar_mix_0.gamma`
 # Scope of AllenNLP's other ELMo (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
 OTHER_BILM_SCOPE = "_contextualizer."
@@ -101,6 +102,13 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     task = settings.get("model")
     name = task.get("type") if isinstance(task, dict) else task
     mixes = dict(_read_mixes(every, scope, str(name or "elmo"), embedder["do_layer_norm"] is True))
+    if any(mix.layer_norm for mix in mixes.values()):
+        warnings.warn(
+            "AllenNLP's layer norm also counts <S> and </S>; the converted model counts only words."
+            " So its mix differs slightly; its layers are equal. docs/old/allennlp.md shows how to "
+            "get AllenNLP's mix.",
+            stacklevel=2,
+        )
     others = len(every) - len(tensors) - sum(len(mix.weights) + 1 for mix in mixes.values())
     left_out = (f"{path.name}: {others} tensors of the task's own layers",) if others else ()
     yield replace(add_mixes(checkpoint, mixes), left_out=left_out)
@@ -214,7 +222,8 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     for k, mix in enumerate(mixes.values()):
         weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])
         for i, weight in enumerate(mix.weights):
-            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor([weight])
+            stored_weight = torch.tensor([max(weight, LEAST_WEIGHT)])
+            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = stored_weight
     try:
         torch.save(weights, path)
     except RuntimeError as error:  # torch.save if the disk is full

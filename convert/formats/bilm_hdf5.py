@@ -229,7 +229,8 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
             "have different words."
         )
     config = checkpoint.config
-    if config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
+    has_norm = config.mix_layer_norm != "none"
+    if has_norm or config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
         warnings.warn(
             "bilm-tf's format cannot store a mix of layers: the mix is omitted.", stacklevel=2
         )

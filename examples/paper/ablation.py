@@ -56,8 +56,8 @@ def make_rows(titles: dict[str, str], paper: dict[str, tuple[float, ...]]) -> li
 def choose_runs(task: str, config: str) -> tuple[str, float, int | None]:
     """Choose the configuration, the share and the number of epochs that the tables show."""
     if task in OLDER:
-        return config + NARROW, GRID[task], 0
-    return config, GRID[task], None
+        return config + NARROW, 1.0, 0
+    return config, GRID, None
 
 
 def write_ablation(rows: Iterable[Row], results: Path) -> str:

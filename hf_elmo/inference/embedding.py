@@ -285,9 +285,10 @@ def _pool(pieces: Iterator[Piece], pooling: Pooling) -> Piece:
         return first._replace(vectors=first.vectors.sum(dim=-2))
     if pooling == "mean":
         # Sums in half precision overflow.
-        total = first.vectors.sum(dim=-2, dtype=torch.float32)
+        dtype = torch.promote_types(first.vectors.dtype, torch.float32)
+        total = first.vectors.sum(dim=-2, dtype=dtype)
         for piece in pieces:
-            total += piece.vectors.sum(dim=-2, dtype=torch.float32)
+            total += piece.vectors.sum(dim=-2, dtype=dtype)
         return first._replace(vectors=(total / first.num_words).to(first.vectors.dtype))
     total = first.vectors.amax(dim=-2)
     for piece in pieces:

@@ -92,7 +92,7 @@ class WindowRunner:
             vectors, forward, places = result
             for row, words in enumerate(batch):
                 start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
-                if start < stop or (window.start == 0 and not words):
+                if start < stop or (window.start == 0 and len(words) == 0):
                     places_of_row = places[1 if window.start == 0 else 0 :, row][: stop - start]
                     # Copied, so that the batch can be freed; outside inference mode, so that heads
                     # can be trained on the copy. The dtype is converted per sentence, because most

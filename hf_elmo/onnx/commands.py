@@ -16,12 +16,13 @@ from transformers import (
     AutoTokenizer,
 )
 from transformers.utils import logging
+from transformers.utils.hub import cached_file
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file
-from hf_elmo.loading import ElmoPreTrainedModel, check_name
+from hf_elmo.loading import OPTIONAL_FILE, ElmoPreTrainedModel, check_name
 from hf_elmo.model_card import CARD_FILE
 
 MODEL_FILE = "model.onnx"
@@ -77,7 +78,7 @@ def export(
     for file in (MODEL_FILE, *CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS):
         check_output_file(output / file, overwrite=overwrite)
     settings = json.dumps(tokenizer.init_kwargs, default=str)
-    metadata = {"tokenizer": settings, "licence": _read_licence(Path(name))}
+    metadata = {"tokenizer": settings, "licence": _read_licence(name)}
     path = output / MODEL_FILE
     export_onnx(
         loaded,
@@ -89,8 +90,9 @@ def export(
     )
     loaded.config.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    if Path(name, STATIC_WORDS).is_file():
-        shutil.copyfile(Path(name, STATIC_WORDS), output / STATIC_WORDS)
+    words = cached_file(name, STATIC_WORDS, **OPTIONAL_FILE)
+    if words is not None and Path(words).resolve() != (output / STATIC_WORDS).resolve():
+        shutil.copyfile(words, output / STATIC_WORDS)
     typer.echo(f"Wrote {path}, {path.stat().st_size:,} bytes.", err=True)
 
 
@@ -109,7 +111,7 @@ def _load(name: str) -> ElmoPreTrainedModel:
     return loaded
 
 
-def _read_licence(folder: Path) -> str:
+def _read_licence(name: str) -> str:
     """Read the licence from a model's card; empty if it is not stated."""
-    card = folder / CARD_FILE
-    return str(ModelCard.load(card).data.license or "") if card.is_file() else ""
+    card = cached_file(name, CARD_FILE, **OPTIONAL_FILE)
+    return "" if card is None else str(ModelCard.load(card).data.license or "")

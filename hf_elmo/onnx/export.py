@@ -97,6 +97,8 @@ def _check_exportable(model: ElmoPreTrainedModel, opset: int) -> None:
         )
     bilm = model.base_model
     problem = find_problem(bilm) if isinstance(bilm, ElmoModel) else None
+    if model.dtype != torch.float32:
+        problem = problem or f"one in {model.dtype}. Call model.float() first"
     if problem or model.training:
         problem = problem or "one in training mode"
         raise ValueError(f"Expected a model that can be exported, got {problem}.")

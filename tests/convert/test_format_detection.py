@@ -97,6 +97,28 @@ def test_compressed_weights_are_read_with_the_options_beside_them(tmp_path: Path
     ]
 
 
+def test_a_compressed_file_is_converted_even_beside_another_checkpoint(tmp_path: Path) -> None:
+    weights = write_bilm(tmp_path / "source", make_bilm())
+    packed = weights.with_name("weights.hdf5.gz")
+    packed.write_bytes(gzip.compress(weights.read_bytes()))
+    weights.rename(weights.with_name("a.hdf5"))
+    conversion = convert_checkpoint(packed, tmp_path / "model")
+    names = ["weights.hdf5.gz", "weights.hdf5", "options.json"]
+    assert [path.name for path in conversion.files] == names
+
+
+def test_a_zipped_folder_has_no_neighbours(tmp_path: Path) -> None:
+    source = write_hdf5(tmp_path / "source")
+    packed = zip_folder(source, tmp_path / "downloads" / "source")
+    shutil.copy(source / "weights.hdf5", packed.with_name("other.hdf5"))
+    conversion = convert_checkpoint(packed, tmp_path / "model")
+    assert [path.name for path in conversion.files] == [
+        "source.zip",
+        "weights.hdf5",
+        "options.json",
+    ]
+
+
 def test_archive_in_a_folder_is_found(tmp_path: Path) -> None:
     zip_folder(write_hdf5(tmp_path / "source"), tmp_path / "download/model/packed")
     assert convert_checkpoint(tmp_path / "download", tmp_path / "model").format == "bilm-hdf5"

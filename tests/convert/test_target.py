@@ -75,6 +75,15 @@ def test_files_are_replaced_by_force(weights: Path, place: Path) -> None:
     assert names == {"model", "x.hdf5", "x_options.json"}
 
 
+def test_files_of_another_model_are_kept_even_by_force(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "x_options.json").write_text("mine")
+    with pytest.raises(ConversionError, match=r"x_options.json: is there already without x\.hdf5"):
+        convert_checkpoint(place / "model", place / "x.hdf5", to="bilm-hdf5", force=True)
+    assert (place / "x_options.json").read_text() == "mine"
+    assert not (place / "x.hdf5").exists()
+
+
 def test_source_is_never_its_own_target(weights: Path) -> None:
     content = weights.read_bytes()
     with pytest.raises(ConversionError, match="is not the source"):

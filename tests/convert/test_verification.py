@@ -83,6 +83,16 @@ def test_activations_without_state_in_npz_with_its_sentences(
     assert 0 < result.difference < 1e-5
 
 
+def test_sentences_in_an_hdf5_file_are_text(bilm: Bilm, weights: Path, tmp_path: Path) -> None:
+    arrays = [evaluate(bilm, line.split()) for line in SENTENCES]
+    activations = write_activations(tmp_path / "x.hdf5", arrays)
+    with h5py.File(activations, "a") as file:
+        file["sentences"] = SENTENCES
+    result = convert_checkpoint(weights, tmp_path / "model", verify=activations)
+    assert result.difference is not None
+    assert 0 < result.difference < 1e-5
+
+
 def test_empty_sentences_are_compared_too(bilm: Bilm, weights: Path, tmp_path: Path) -> None:
     sentences = ["the bank", "", "bank"]
     activations = write_activations(tmp_path / "x.hdf5", evaluate_in_rows(bilm, sentences, 1))
@@ -143,7 +153,13 @@ def drop_layer(folder: Path) -> None:
         file["1"] = top
 
 
+def drop_all(folder: Path) -> None:
+    write_activations(folder / "x.hdf5", [])
+    (folder / "x.txt").write_text("")
+
+
 MISTAKES = {
+    "no sentences": (drop_all, "x.hdf5: expected at least one sentence, got none"),
     "no text": (drop_text, r"expected its sentences in .*x.txt.* --sentences"),
     "text of another": (
         lambda folder: write_lines(folder / "x.txt", ["a"]),

@@ -619,6 +619,14 @@ def test_bytes_need_no_vocabulary_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer_config.json"]
 
 
+@pytest.mark.parametrize("old", ["words", "code points"])
+def test_a_tokenizer_saved_over_another_is_loaded_as_itself(tmp_path: Path, old: str) -> None:
+    ElmoTokenizer(**KINDS[old]).save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    loaded = ElmoTokenizer.from_pretrained(tmp_path)
+    assert loaded.model_input_names == ElmoTokenizer().model_input_names
+
+
 def test_a_vocabulary_is_a_list_with_an_entry_a_line(tmp_path: Path) -> None:
     ElmoTokenizer(**KINDS["words"]).save_pretrained(tmp_path)
     text = (tmp_path / "word_vocab.json").read_text(encoding="utf-8")

@@ -62,6 +62,14 @@ def test_a_changed_setting_changes_the_mark() -> None:
     assert fingerprint_weights(config, [weight]) != before
 
 
+def test_a_setting_changed_in_place_changes_the_mark() -> None:
+    weight, config = make_weight(), ElmoConfig(mix_weights=[0.0, 0.0, 0.0])
+    before = fingerprint_weights(config, [weight])
+    assert config.mix_weights is not None
+    config.mix_weights[2] = 5.0
+    assert fingerprint_weights(config, [weight]) != before
+
+
 def make_inference_parameter() -> nn.Parameter:
     with torch.inference_mode():
         return nn.Parameter(torch.ones(3))

@@ -224,6 +224,25 @@ def test_means_of_half_precision_do_not_overflow(tiny_model: ElmoModel) -> None:
     np.testing.assert_allclose(half, whole, rtol=1e-3)
 
 
+def test_means_of_float64_are_computed_in_float64(tiny_model: ElmoModel) -> None:
+    options: Any = {"dtype": "float64", "backend": "torch"}
+    model, words = tiny_model.double(), ["the", "bank", "raised"]
+    (mean,) = embed([words], model, tokenizer, pooling="mean", **options)
+    (whole,) = embed([words], model, tokenizer, **options)
+    np.testing.assert_allclose(mean, whole.mean(axis=-2), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("max_batch_tokens", [1, 2048])
+def test_sentences_may_be_arrays(tiny_model: ElmoModel, max_batch_tokens: int) -> None:
+    sentences = [["a", "b"], [], ["c"]]
+    options: Any = {"max_batch_tokens": max_batch_tokens}
+    arrays = embed([np.array(words, str) for words in sentences], tiny_model, tokenizer, **options)
+    for got, expected in zip(
+        arrays, embed(sentences, tiny_model, tokenizer, **options), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("layers", ["all", "top"])
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 @pytest.mark.parametrize("max_batch_tokens", [16, 2048])

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import onnxruntime
+import pytest
 from task_cases import save_case
 from typer.testing import CliRunner
 
@@ -35,3 +36,30 @@ def test_the_head_that_a_folder_names_is_exported(tiny_model: ElmoModel, tmp_pat
     assert result.exit_code == 0, result.output
     session = onnxruntime.InferenceSession(tmp_path / "exported" / "model.onnx")
     assert [entry.name for entry in session.get_outputs()] == ["logits", "transitions"]
+
+
+def test_a_model_on_the_hub_is_exported_with_its_licence_and_its_words(
+    tiny_model: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "cache" / "models--org--tagger"
+    folder = repository / "snapshots" / "0123456789012345678901234567890123456789"
+    save_case(tiny_model, "ner", folder, static_vocab_size=3, static_size=2)
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# A model\n")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(folder.name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    result = CliRunner().invoke(app, ["export", "org/tagger", str(tmp_path / "exported")])
+    assert result.exit_code == 0, result.output
+    session = onnxruntime.InferenceSession(tmp_path / "exported" / "model.onnx")
+    assert session.get_modelmeta().custom_metadata_map["licence"] == "mit"
+    assert (tmp_path / "exported" / "static_words.txt").is_file()
+
+
+def test_a_model_can_be_exported_into_its_own_folder(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    save_case(tiny_model, "ner", tmp_path, static_vocab_size=3, static_size=2)
+    command = ["export", str(tmp_path), str(tmp_path), "--overwrite"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "static_words.txt").stat().st_size
+    assert (tmp_path / "model.onnx").is_file()

@@ -1,5 +1,6 @@
 """The exported file computes what PyTorch computes, and nothing of the user's is overwritten."""
 
+import copy
 import random
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,9 @@ def test_what_cannot_be_exported_is_refused(tiny_model: ElmoModel, tmp_path: Pat
         export_onnx(head, path)
     with pytest.raises(ValueError, match="Expected an opset from 18 to 23, got 17"):
         export_onnx(tiny_model, path, opset=17)
+    for dtype in (torch.bfloat16, torch.float16):
+        with pytest.raises(ValueError, match=r"16\. Call model\.float\(\) first\."):
+            export_onnx(copy.deepcopy(tiny_model).to(dtype), path)
     with pytest.raises(ValueError, match="Expected a model that can be exported, got one on meta"):
         export_onnx(tiny_model.to("meta"), path)
     assert not path.exists()
