@@ -10,7 +10,7 @@ from weakref import WeakSet
 import torch
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
-from spacy.pipeline.tok2vec import Tok2VecListener
+from spacy.pipeline.tok2vec import Tok2Vec, Tok2VecListener
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 from thinc.api import Model, Optimizer
@@ -138,7 +138,8 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         shim.store_weights = store_weights
         if device is not None:
             shim.device = _find_device(device)
-        self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
+        # Later `tok2vec` components, which set `doc.tensor`, and their listeners.
+        self._tensor_users: WeakSet[Tok2Vec | Tok2VecListener] = WeakSet()
         model.attrs["replace_listener"] = replace_listener
         model.attrs["replace_listener_cfg"] = replace_listener_config
         register_extensions()
@@ -212,9 +213,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         self.source.held.trim()
 
     def _set_vectors(self, doc: Doc, vectors: Array) -> None:
-        is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
+        is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_users
         if is_set:
-            put_vectors(doc, vectors)
+            put_vectors(doc, vectors, is_replaced=bool(self._tensor_users))
         else:
             set_vectors(doc, vectors if self.set_tensor == "auto" else None)
 
@@ -346,13 +347,15 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         return self.source.remove_listener(listener, component_name)
 
     def find_listeners(self, component: Any) -> None:
-        """Connect the ELMo listeners of a component; note spaCy listeners, which read `doc.tensor`.
+        """Connect the ELMo listeners of a component; note what sets or reads `doc.tensor`.
 
         Raises:
             ValueError: If a `spacy.Tok2VecListener.v1` names this component as its upstream.
         """
         if not isinstance(getattr(component, "model", None), Model):
             return
+        if isinstance(component, Tok2Vec):
+            self._tensor_users.add(component)
         for node in component.model.walk():
             if isinstance(node, Tok2VecListener):
                 if node.upstream_name == self.name:
@@ -361,7 +364,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                         f"the model of component {component.name!r}, got a "
                         "spacy.Tok2VecListener.v1, which can read a 'tok2vec' component alone."
                     )
-                self._tensor_readers.add(node)
+                self._tensor_users.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 earlier = node.attrs["link"].find()
                 if earlier is not None:  # "*" refers to the last `elmo` before it
@@ -392,10 +395,10 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
     def __reduce__(self) -> tuple[Any, ...]:
         names = {"vocab", "model", "name", *vars(self)}
         state = {name: getattr(self, name) for name in names}
-        return _unpickle, (type(self),), {**state, "_tensor_readers": list(self._tensor_readers)}
+        return _unpickle, (type(self),), {**state, "_tensor_users": list(self._tensor_users)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_tensor_readers": WeakSet(state["_tensor_readers"])}.items():
+        for name, value in {**state, "_tensor_users": WeakSet(state["_tensor_users"])}.items():
             setattr(self, name, value)
         register_extensions()
 

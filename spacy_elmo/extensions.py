@@ -80,13 +80,18 @@ def _is_same(one: Any, other: Any) -> bool:
     return [getattr(one, name, None) for name in names] == [getattr(other, name) for name in names]
 
 
-def put_vectors(doc: Doc, vectors: Array) -> None:
-    """Set the tensor of a doc to vectors, shape `(tokens, width)`."""
+def put_vectors(doc: Doc, vectors: Array, *, is_replaced: bool = False) -> None:
+    """Set the tensor of a doc to vectors, shape `(tokens, width)`.
+
+    If a later component replaces the tensor, the vectors are also stored in `doc.user_data`.
+    """
     writable: Any = doc  # spaCy's annotations forbid these values
     writable.tensor = vectors
     writable.vector = writable.vector_norm = None  # spaCy computes them on access
     doc.user_data.pop(VECTORS_KEY, None)
     doc.user_data[TENSOR_KEY] = (*vectors.shape, _count_characters(doc))
+    if is_replaced:
+        doc.user_data[VECTORS_KEY] = vectors
 
 
 def get_layers(doc: Doc) -> Array:

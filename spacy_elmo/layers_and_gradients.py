@@ -225,7 +225,10 @@ class SourceLink:
         return source
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SourceLink":
-        return self  # copies of a model, as in nlp.rehearse, read from the same component
+        # The copy of a model, as in nlp.rehearse, reads from the same component, the copy of a
+        # pipeline from its own.
+        copied = memo.get(id(self.find()))
+        return self if copied is None else SourceLink(copied)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SourceLink, (), self.find()

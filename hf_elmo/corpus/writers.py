@@ -30,6 +30,7 @@ SUFFIXES: dict[str, OutputFormat] = {
 }
 FOLDER_INDEX = "index.json"  # file in an output folder
 COPY_ROWS = 4096  # rows that are copied at a time
+MAX_INT64 = 2**63 - 1
 DATASET_BYTES = 1024  # upper estimate of HDF5's overhead per dataset
 
 
@@ -129,15 +130,20 @@ def write_parquet(parts: list[Path], output: Path) -> None:
     shape, as for `SentenceEmbedder`.
     """
     settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
-    write_tables((_make_table(part, settings) for part in parts), output)
+    ids = (row.id for part in parts for row in read_rows(part))
+    # All parts need the same type. Hashes are often unsigned; pyarrow infers signed integers.
+    has_large_ids = any(type(x) is int and x > MAX_INT64 for x in ids)
+    id_type = import_pyarrow().uint64() if has_large_ids else None
+    write_tables((_make_table(part, settings, id_type) for part in parts), output)
 
 
-def _make_table(part: Path, settings: dict[str, Any]) -> Any:
+def _make_table(part: Path, settings: dict[str, Any], id_type: Any) -> Any:
     column = settings["id_column"]
     rows, arrays = zip(*((row, _load(tensor)) for row, tensor in read_parts([part])), strict=True)
     ids = [row.number if column is None else row.id for row in rows]
     layers = len(arrays[0]) if settings["layers"] == "all" else 1
-    table = import_pyarrow().table({column or "id": ids})
+    pyarrow = import_pyarrow()
+    table = pyarrow.table({column or "id": pyarrow.array(ids, id_type)})
     return add_vectors(
         table, VECTORS_COLUMN, arrays, settings["dtype"], layers, arrays[0].shape[-1]
     )

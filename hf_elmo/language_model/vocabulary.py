@@ -120,12 +120,13 @@ def build_vocabulary(
         min_count: Minimum frequency of a word.
 
     Returns:
-        The words by decreasing frequency; equally frequent words in alphabetical order.
+        The words by decreasing frequency; equally frequent words in alphabetical order. Words with
+        a line break are left out, because the file has one word per line.
     """
     kept = [
         (-count, word)
         for word, count in counts.items()
-        if count >= min_count and word not in SPECIAL_WORDS
+        if count >= min_count and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)
     ]
     words = [word for _, word in sorted(kept)]
     if max_size is not None:

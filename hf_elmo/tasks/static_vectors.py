@@ -48,6 +48,8 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
         for word, vector in rows:
             if len(words) == max_words:
                 break
+            if "\n" in word:  # the words are stored one per line
+                continue
             words.append(word)
             vectors.append(vector)
     if not words:

@@ -14,6 +14,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.model_card import CARD_FILE
 from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer
+from hf_elmo.training.time_bound import TimeBound
 
 from .card import CARD_MARK
 from .modeling import ElmoTaskModel
@@ -113,7 +114,9 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
         return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
 
     def restore_position(self, checkpoint: Path) -> bool:
-        return (self.state.epoch or 0.0) >= self.args.num_train_epochs
+        bounds = [x for x in self.callback_handler.callbacks if isinstance(x, TimeBound)]
+        is_complete = (self.state.epoch or 0.0) >= self.args.num_train_epochs
+        return is_complete or any(bound.is_used_up() for bound in bounds)
 
     def _collate(self, examples: Sequence[Any]) -> dict[str, Tensor]:
         batch = self._task.make_batch(examples, self._inputs)

@@ -322,7 +322,7 @@ def _load_pipeline(name: str) -> Any:
     """Load the spaCy pipeline for raw text, once for all files."""
     import spacy
 
-    if spacy.util.is_package(name) or Path(name).exists():
+    if spacy.util.is_package(name) or Path(name, "meta.json").exists():
         nlp = spacy.load(name)
     else:
         try:

@@ -45,8 +45,15 @@ class TimeBound(TrainerCallback):
             seconds = max(gather_object([seconds]))
         if state.is_world_process_zero and seconds - self._noted > SECONDS_PER_NOTE:
             self.note()
-        if self._max_minutes is not None and seconds > 60 * self._max_minutes:
+        if self._is_over(seconds):
             control.should_training_stop = True
+
+    def is_used_up(self) -> bool:
+        """Return whether the earlier runs in the folder reached the limit."""
+        return self._is_over(read_seconds(self._folder))
+
+    def _is_over(self, seconds: float) -> bool:
+        return self._max_minutes is not None and seconds > 60 * self._max_minutes
 
 
 def read_seconds(folder: Path) -> float:

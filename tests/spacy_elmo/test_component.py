@@ -1,4 +1,5 @@
 import multiprocessing
+import pickle
 import shutil
 import subprocess
 import sys
@@ -217,6 +218,21 @@ def test_tensor_is_left_to_tok2vec_where_a_listener_reads_it(
     doc = nlp("The bank")
     assert doc.tensor.shape == (2, 96)
     assert doc[1]._.elmo.shape == (16,)
+
+
+@pytest.mark.filterwarnings("ignore:No component reads 'elmo'")
+@pytest.mark.parametrize("set_tensor", ["auto", True])
+def test_vectors_are_elmos_beside_a_tok2vec_of_the_same_width(
+    nlp: Language, add_elmo: AddElmo, set_tensor: Any
+) -> None:
+    add_elmo(set_tensor=set_tensor)
+    expected = nlp("The bank").tensor
+    nlp.add_pipe("tok2vec", config={"model": {"width": 16}})
+    nlp.initialize()
+    for copied in (nlp, pickle.loads(pickle.dumps(nlp))):
+        doc = copied("The bank")
+        assert_array_equal(doc._.elmo_vectors, expected)
+    assert np.abs(doc.tensor - expected).max() > 0.01
 
 
 def test_tensor_is_set_beside_a_tok2vec_that_nothing_reads(

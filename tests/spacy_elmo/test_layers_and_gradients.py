@@ -1,4 +1,6 @@
 import contextlib
+import copy
+import gc
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +63,22 @@ def test_mix_moves_and_predictions_fit(nlp: Language, add_elmo: AddElmo) -> None
     assert np.abs(mix.shares - 1 / 3).max() > 0.01
     assert abs(mix.gamma - 1) > 0.01
     assert nlp.evaluate(examples)["tag_acc"] > 0.8
+
+
+def test_the_listeners_of_a_copied_pipeline_read_its_own_bilm(add_elmo: AddElmo) -> None:
+    original = spacy.blank("xx")
+    add_elmo(original)
+    for name in ("tagger", "tagger2"):
+        add_tagger(original, name)
+    initialize(original)
+    expected = predict(original)
+    nlp = copy.deepcopy(original)
+    link = get_listener(nlp.get_pipe("tagger")).attrs["link"]
+    assert link.find() is nlp.get_pipe("elmo").source
+    del original, link
+    gc.collect()
+    for got, tensor in zip(predict(nlp), expected, strict=True):
+        assert_array_equal(got, tensor)
 
 
 def test_gamma_can_be_left_alone(nlp: Language, add_elmo: AddElmo) -> None:

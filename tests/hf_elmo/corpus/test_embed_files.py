@@ -384,6 +384,18 @@ def test_ids_go_into_parquet_only(tiny_model: ElmoModel, tmp_path: Path) -> None
     assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == ["x", "y"]
 
 
+def test_ids_may_be_unsigned_64_bit_hashes(
+    tiny_model: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_elmo.corpus.output_parts.PART_BATCHES", 1)
+    ids = [1, 2**63 + 5]  # in two parts
+    source = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"id": pa.array(ids, pa.uint64()), "text": ["A", "b"]}), source)
+    settings = Settings(id_column="id", pooling="mean", max_batch_tokens=1)
+    embed_file(source, tmp_path / "v.parquet", tiny_model, tokenizer, settings)
+    assert parquet.read_table(tmp_path / "v.parquet")["id"].to_pylist() == ids
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_million_words_in_a_sentence_take_less_than_500_megabytes(

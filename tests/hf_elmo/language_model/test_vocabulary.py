@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hf_elmo.language_model.vocabulary import (
+    SPECIAL_WORDS,
     TargetVocabulary,
     build_pieces,
     build_vocabulary,
@@ -61,6 +62,12 @@ def test_a_word_listed_twice_is_an_error() -> None:
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_bytes("<S>\r\n</S>\r\n<UNK>\r\nnaïve\r\n".encode())
     assert TargetVocabulary.from_file(tmp_path / "v.txt").words[-1] == "naïve"
+
+
+def test_words_with_line_breaks_are_unknown(tmp_path: Path) -> None:
+    vocabulary = build_vocabulary(count_words([["a", "\n", "b\r", "a"]]))
+    vocabulary.save(tmp_path / "v.txt")
+    assert TargetVocabulary.from_file(tmp_path / "v.txt").words == [*SPECIAL_WORDS, "a"]
 
 
 def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -246,3 +246,5 @@ def test_training_ends_when_its_time_is_over(data: Path, tiny_folder: Path, tmp_
     assert read_seconds(output) > 0
     tested = json.loads(run("test", output, data))
     assert set(tested) == {"precision", "recall", "f1"}
+    train(data, output, tiny_folder, "--max-minutes", "0", "--batch-size", "1", "--resume")
+    assert list(output.glob("checkpoint-*")) == [checkpoint]

@@ -37,6 +37,12 @@ def test_vectors_are_read_from_word2vec_s_binary_files(tmp_path: Path) -> None:
     assert_close(vectors.table, TABLE)
 
 
+def test_words_with_line_breaks_are_left_out(tmp_path: Path) -> None:
+    path = write_binary(tmp_path / "vectors.bin")
+    path.write_bytes(path.read_bytes().replace(b"cat", b"c\nt"))
+    assert read_vectors(path).words == ["Höhe"]
+
+
 def test_words_with_spaces_are_read_as_glove_has_them(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("cat 0.5 -1\n. . . 2 .25\n")

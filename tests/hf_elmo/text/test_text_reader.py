@@ -309,6 +309,14 @@ def test_raw_text_is_cut_by_spacy() -> None:
     ]
 
 
+def test_a_folder_named_like_the_language_is_no_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("fi").mkdir()
+    assert list(read([b"Yksi talo."], "raw", "fi")) == [["Yksi", "talo", "."]]
+
+
 def test_raw_text_leaves_its_words_out_of_the_vocab_of_the_pipeline() -> None:
     strings = text_module._load_pipeline("en").vocab.strings
     list(read([b"A first text."], "raw", "en"))

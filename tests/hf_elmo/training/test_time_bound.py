@@ -45,6 +45,15 @@ def test_the_time_before_a_kill_counts(tmp_path: Path, now: list[float]) -> None
     assert read_seconds(tmp_path) == 121
 
 
+def test_a_bound_is_used_up_by_earlier_runs_only(tmp_path: Path, now: list[float]) -> None:
+    bound = TimeBound(tmp_path, max_minutes=2)
+    now[0] += 121
+    assert not bound.is_used_up()
+    take_step(bound, tmp_path)
+    assert TimeBound(tmp_path, max_minutes=2).is_used_up()
+    assert not TimeBound(tmp_path, max_minutes=3).is_used_up()
+
+
 def test_without_a_bound_the_time_is_only_noted(tmp_path: Path, now: list[float]) -> None:
     bound = TimeBound(tmp_path)
     now[0] += 1e6
