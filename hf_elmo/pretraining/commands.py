@@ -41,6 +41,7 @@ from hf_elmo.text.text_reader import (
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import (
     check_output,
+    cut_path,
     fingerprint,
     hold_to_settings,
     list_checkpoints,
@@ -310,6 +311,10 @@ def _hold_options(options: dict[str, Any]) -> None:
         "valid": measure_files(options["valid"] or ()),
     }
     held = {name: options[name] for name in HELD_OPTIONS}
+    for name in ("train", "valid"):  # patterns, so that their folder may move
+        held[name] = options[name] and [Path(pattern) for pattern in options[name]]
+    for name in ("config", "from_model"):
+        held[name] = options[name] and cut_path(options[name])
     contents: dict[str, str | int | None] = {**sizes, "config": None, "from": None}
     if options["config"]:
         contents["config"] = fingerprint(Path(options["config"]))

@@ -23,6 +23,7 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.resume_checks import (
     check_output,
+    cut_path,
     fingerprint,
     hold_to_settings,
     name_option,
@@ -162,6 +163,7 @@ def train(
     _check_options(context.params)
     check_output(output, resume=resume, others=(CARD_FILE, STATIC_WORDS_NAME))
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
+    settings["model"] = cut_path(model)
     files = {"train": train, "dev": dev, "vectors": vectors, "model": Path(resolve_name(model))}
     contents = {x: fingerprint(path) for x, path in files.items() if path is not None}
     hold_to_settings(output, settings, contents)

@@ -109,6 +109,18 @@ def fingerprint(path: Path) -> str | None:
     return f"{path.stat().st_size} bytes, {digest.hexdigest()}"
 
 
+def cut_path(name: str) -> Path | str:
+    """Return a local file or folder as a path, so that it may move; keep a name on the Hub."""
+    return Path(name) if Path(name).exists() else name
+
+
+def _cut(value: Any) -> Any:
+    """Keep the last part of paths: older versions stored some of them completely."""
+    if isinstance(value, list):
+        return [_cut(part) for part in value]
+    return Path(value).name if isinstance(value, str) else value
+
+
 def hold_to_settings(
     folder: Path, settings: dict[str, Any], contents: Mapping[str, str | int | None]
 ) -> None:
@@ -132,9 +144,9 @@ def hold_to_settings(
     if path.exists() and list_checkpoints(folder):
         before = json.loads(path.read_text("utf-8"))  # older versions lack some
         for name, value in json.loads(text).items():
-            if name != CONTENTS and name in before and before[name] != value:
+            if name != CONTENTS and value not in (kept := before.get(name, value), _cut(kept)):
                 raise ValueError(
-                    f"Expected {_show(name, before[name])}, as when the run in {folder} "
+                    f"Expected {_show(name, kept)}, as when the run in {folder} "
                     f"started, got {_show(name, value)}. Give the same options to resume it, or "
                     "another --output."
                 )

@@ -7,6 +7,7 @@ import pytest
 
 from hf_elmo.training.resume_checks import (
     check_output,
+    cut_path,
     fingerprint,
     hold_to_settings,
     list_checkpoints,
@@ -117,3 +118,18 @@ def test_a_run_of_a_version_without_an_option_can_be_resumed(tmp_path: Path) -> 
     hold_to_settings(tmp_path, {"seed": 1}, {})
     make_checkpoint(tmp_path, 1)
     hold_to_settings(tmp_path, {"seed": 1, "units": "characters"}, {})
+
+
+def test_files_may_move(tmp_path: Path) -> None:
+    for place in ("old", "new"):
+        (tmp_path / place / "model").mkdir(parents=True)
+    (tmp_path / "settings.json").write_text('{"train": ["old/*.gz"], "model": "old/model"}')
+    make_checkpoint(tmp_path, 1)
+    for place in ("old", "new", "old"):
+        paths = [Path(f"{place}/*.gz")]
+        model = cut_path(str(tmp_path / place / "model"))
+        hold_to_settings(tmp_path, {"train": paths, "model": model}, {})
+    with pytest.raises(ValueError, match=r"Expected --train \['\*.gz'\]"):
+        hold_to_settings(tmp_path, {"train": [Path("old/*.txt")], "model": model}, {})
+    with pytest.raises(ValueError, match=r"Expected --model model, .*got --model org/model"):
+        hold_to_settings(tmp_path, {"train": paths, "model": cut_path("org/model")}, {})
