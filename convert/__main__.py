@@ -118,7 +118,11 @@ def main(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing TARGET and the files beside it.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace an existing TARGET and its own files beside it, such as options.",
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Describe the conversion, but write nothing.")

@@ -71,16 +71,17 @@ def make_work_folder(target: Path) -> Iterator[Path]:
 def move_into_place(new: Path, target: Path, *, force: bool) -> None:
     """Move the target and its companion files from the work folder into place.
 
-    `force` replaces companion files only together with a target: without one, they are others'.
+    Existing companion files are replaced only together with an existing target. Without a target,
+    they may belong to another model.
     """
     paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
     moves = [(path, target.with_name(path.name)) for path in paths]
     moves = [(path, place) for path, place in moves if not _is_copy(path, place)]
     for _, place in moves:
-        if force and os.path.lexists(place) and not os.path.lexists(target):
+        if place != target and os.path.lexists(place) and not os.path.lexists(target):
             raise ConversionError(
-                f"{place}: is there already without {target.name}, so --force does not replace it. "
-                "Move it or choose another folder."
+                f"{place}: is there already without {target.name}, so it may belong to another "
+                "model. Move it or choose another folder."
             )
         check_target(place, force=force)
     for path, place in moves:

@@ -98,7 +98,7 @@ def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[
             raise ConversionError(f"{text}: expected UTF-8 text, got: {error}.") from error
         lines = lines[:-1] if lines[-1] == "" else lines
     if not lines:
-        raise ConversionError(f"{path}: expected at least one sentence, got none.")
+        raise ConversionError(f"{text or path}: expected at least one sentence, got none.")
     num_stored = sum(name.isdecimal() for name in stored)
     if num_stored != len(lines):
         raise ConversionError(

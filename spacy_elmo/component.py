@@ -32,6 +32,7 @@ from .mix import MixSettings, mix_words
 from .segments import Segment, SegmentBy
 
 # Maximum number of words per batch of `pipe`: enough to find sentences of similar length.
+WEAK_SETS = ("_tensor_setters", "_tensor_readers")  # attributes that pickle refuses
 WORDS_AT_ONCE = 16384
 
 SetTensor: TypeAlias = bool | Literal["auto"]
@@ -138,8 +139,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         shim.store_weights = store_weights
         if device is not None:
             shim.device = _find_device(device)
-        # Later `tok2vec` components, which set `doc.tensor`, and their listeners.
-        self._tensor_users: WeakSet[Tok2Vec | Tok2VecListener] = WeakSet()
+        # Of later components: what sets `doc.tensor`, and what reads it.
+        self._tensor_setters: WeakSet[Tok2Vec] = WeakSet()
+        self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
         model.attrs["replace_listener"] = replace_listener
         model.attrs["replace_listener_cfg"] = replace_listener_config
         register_extensions()
@@ -213,9 +215,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         self.source.held.trim()
 
     def _set_vectors(self, doc: Doc, vectors: Array) -> None:
-        is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_users
+        is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
         if is_set:
-            put_vectors(doc, vectors, is_replaced=bool(self._tensor_users))
+            put_vectors(doc, vectors, is_replaced=bool(self._tensor_setters))
         else:
             set_vectors(doc, vectors if self.set_tensor == "auto" else None)
 
@@ -355,7 +357,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         if not isinstance(getattr(component, "model", None), Model):
             return
         if isinstance(component, Tok2Vec):
-            self._tensor_users.add(component)
+            self._tensor_setters.add(component)
         for node in component.model.walk():
             if isinstance(node, Tok2VecListener):
                 if node.upstream_name == self.name:
@@ -364,7 +366,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                         f"the model of component {component.name!r}, got a "
                         "spacy.Tok2VecListener.v1, which can read a 'tok2vec' component alone."
                     )
-                self._tensor_users.add(node)
+                self._tensor_readers.add(node)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 earlier = node.attrs["link"].find()
                 if earlier is not None:  # "*" refers to the last `elmo` before it
@@ -395,11 +397,12 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
     def __reduce__(self) -> tuple[Any, ...]:
         names = {"vocab", "model", "name", *vars(self)}
         state = {name: getattr(self, name) for name in names}
-        return _unpickle, (type(self),), {**state, "_tensor_users": list(self._tensor_users)}
+        state |= {name: list(state[name]) for name in WEAK_SETS}
+        return _unpickle, (type(self),), state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in {**state, "_tensor_users": WeakSet(state["_tensor_users"])}.items():
-            setattr(self, name, value)
+        for name, value in state.items():
+            setattr(self, name, WeakSet(value) if name in WEAK_SETS else value)
         register_extensions()
 
 

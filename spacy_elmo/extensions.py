@@ -83,15 +83,15 @@ def _is_same(one: Any, other: Any) -> bool:
 def put_vectors(doc: Doc, vectors: Array, *, is_replaced: bool = False) -> None:
     """Set the tensor of a doc to vectors, shape `(tokens, width)`.
 
-    If a later component replaces the tensor, the vectors are also stored in `doc.user_data`.
+    If a later component replaces the tensor, the vectors are also stored in `doc.user_data`, and
+    the tensor is not marked as ELMo's.
     """
     writable: Any = doc  # spaCy's annotations forbid these values
     writable.tensor = vectors
     writable.vector = writable.vector_norm = None  # spaCy computes them on access
-    doc.user_data.pop(VECTORS_KEY, None)
-    doc.user_data[TENSOR_KEY] = (*vectors.shape, _count_characters(doc))
-    if is_replaced:
-        doc.user_data[VECTORS_KEY] = vectors
+    set_vectors(doc, vectors if is_replaced else None)
+    if not is_replaced:
+        doc.user_data[TENSOR_KEY] = (*vectors.shape, _count_characters(doc))
 
 
 def get_layers(doc: Doc) -> Array:

@@ -1,6 +1,7 @@
 """Format: AllenNLP's archives of task models, and weights of its `Elmo` module."""
 
 import json
+import math
 import re
 import warnings
 from collections import defaultdict
@@ -50,7 +51,7 @@ NAMES = torch_tensor_names.TensorNames(
     lstm="_elmo_lstm.{}_layer_{}",
 )
 BILM_NAME = r"_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_"
-LEAST_WEIGHT = -1e4  # of a mix; after the softmax, it is 0 like -inf, which is not read again
+LEAST_WEIGHT = -1e30  # for -inf in a mix, which is not read again; the softmax of both is 0
 BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, next to mixes such as `scalar_mix_0.gamma`
 # Scope of AllenNLP's other ELMo (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
 OTHER_BILM_SCOPE = "_contextualizer."
@@ -104,9 +105,8 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     mixes = dict(_read_mixes(every, scope, str(name or "elmo"), embedder["do_layer_norm"] is True))
     if any(mix.layer_norm for mix in mixes.values()):
         warnings.warn(
-            "AllenNLP's layer norm also counts <S> and </S>; the converted model counts only words."
-            " So its mix differs slightly; its layers are equal. docs/old/allennlp.md shows how to "
-            "get AllenNLP's mix.",
+            "AllenNLP's layer norm also counts <S> and </S>, ours counts only words. The mix of "
+            "the converted model therefore differs slightly; the layers are equal.",
             stacklevel=2,
         )
     others = len(every) - len(tensors) - sum(len(mix.weights) + 1 for mix in mixes.values())
@@ -222,8 +222,8 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     for k, mix in enumerate(mixes.values()):
         weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])
         for i, weight in enumerate(mix.weights):
-            stored_weight = torch.tensor([max(weight, LEAST_WEIGHT)])
-            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = stored_weight
+            finite = LEAST_WEIGHT if weight == -math.inf else weight
+            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor([finite])
     try:
         torch.save(weights, path)
     except RuntimeError as error:  # torch.save if the disk is full

@@ -128,8 +128,8 @@ EPOCHS = {
 }
 # Runs without a number of epochs: train until the dev score stops improving.
 PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
-# Share of the training data that an epoch has at least: smaller samples are repeated. Batches of
-# roles are larger and have fewer epochs, so 10 % would be too few steps.
+# Share of the training data that an epoch has at least; smaller samples of these tasks are
+# repeated. Roles have larger batches and fewer epochs, so 10 % would give too few steps.
 LEAST_EPOCH = {"entailment": 0.1, "srl": 0.3}
 RESAMPLES = 1000
 CONFIDENCE = 0.95

@@ -130,10 +130,12 @@ def write_parquet(parts: list[Path], output: Path) -> None:
     shape, as for `SentenceEmbedder`.
     """
     settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
-    ids = (row.id for part in parts for row in read_rows(part))
-    # All parts need the same type. Hashes are often unsigned; pyarrow infers signed integers.
-    has_large_ids = any(type(x) is int and x > MAX_INT64 for x in ids)
-    id_type = import_pyarrow().uint64() if has_large_ids else None
+    id_type = None
+    if settings["id_column"] is not None:
+        # All parts need the same type. Hashes are often unsigned; pyarrow infers signed integers.
+        ids = (row.id for part in parts for row in read_rows(part))
+        if any(type(x) is int and x > MAX_INT64 for x in ids):
+            id_type = import_pyarrow().uint64()
     write_tables((_make_table(part, settings, id_type) for part in parts), output)
 
 

@@ -306,16 +306,18 @@ def _check_options(context: typer.Context) -> None:
 
 def _hold_options(options: dict[str, Any]) -> None:
     """Write the options and descriptions of files, or compare them with those of a resumed run."""
-    sizes = {
-        "train": measure_files(options["train"] or (), has_weights=True),
+    # Sizes of each pattern: their names can be equal, and their weights different.
+    contents: dict[str, str | int | list[int] | None] = {
+        "train": [measure_files([name], has_weights=True) for name in options["train"] or ()],
         "valid": measure_files(options["valid"] or ()),
+        "config": None,
+        "from": None,
     }
     held = {name: options[name] for name in HELD_OPTIONS}
     for name in ("train", "valid"):  # patterns, so that their folder may move
         held[name] = options[name] and [Path(pattern) for pattern in options[name]]
-    for name in ("config", "from_model"):
+    for name in ("config", "from_model", "dataset", "pipeline"):
         held[name] = options[name] and cut_path(options[name])
-    contents: dict[str, str | int | None] = {**sizes, "config": None, "from": None}
     if options["config"]:
         contents["config"] = fingerprint(Path(options["config"]))
     if options["from_model"]:

@@ -111,18 +111,21 @@ def fingerprint(path: Path) -> str | None:
 
 def cut_path(name: str) -> Path | str:
     """Return a local file or folder as a path, so that it may move; keep a name on the Hub."""
-    return Path(name) if Path(name).exists() else name
+    path = Path(name)
+    return path if path.exists() or path.is_absolute() else name
 
 
-def _cut(value: Any) -> Any:
-    """Keep the last part of paths: older versions stored some of them completely."""
-    if isinstance(value, list):
-        return [_cut(part) for part in value]
-    return Path(value).name if isinstance(value, str) else value
+def _cut_alike(before: Any, value: Any) -> Any:
+    """Cut stored paths to their last part where the value has paths: older versions did not."""
+    if isinstance(value, Path) and isinstance(before, str):
+        return Path(before).name
+    if isinstance(value, list) and isinstance(before, list) and len(before) == len(value):
+        return [_cut_alike(*pair) for pair in zip(before, value, strict=True)]
+    return before
 
 
 def hold_to_settings(
-    folder: Path, settings: dict[str, Any], contents: Mapping[str, str | int | None]
+    folder: Path, settings: dict[str, Any], contents: Mapping[str, str | int | list[int] | None]
 ) -> None:
     """Write the settings of a new run, or check that a resumed run has the same settings.
 
@@ -144,7 +147,10 @@ def hold_to_settings(
     if path.exists() and list_checkpoints(folder):
         before = json.loads(path.read_text("utf-8"))  # older versions lack some
         for name, value in json.loads(text).items():
-            if name != CONTENTS and value not in (kept := before.get(name, value), _cut(kept)):
+            kept = value
+            if name != CONTENTS and name in before:
+                kept = _cut_alike(before[name], settings[name])
+            if kept != value:
                 raise ValueError(
                     f"Expected {_show(name, kept)}, as when the run in {folder} "
                     f"started, got {_show(name, value)}. Give the same options to resume it, or "

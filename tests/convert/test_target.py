@@ -61,7 +61,7 @@ def test_target_that_is_no_model_is_kept_even_by_force(weights: Path, place: Pat
 def test_files_beside_the_target_are_kept(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
     (place / "x_options.json").write_text("mine")
-    with pytest.raises(ConversionError, match=r"x_options.json: is there already"):
+    with pytest.raises(ConversionError, match=r"x_options.json: is there already without x_weig"):
         convert_checkpoint(place / "model", place / "x_weights.hdf5", to="bilm-hdf5")
     assert (place / "x_options.json").read_text() == "mine"
     assert not (place / "x_weights.hdf5").exists()

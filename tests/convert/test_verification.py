@@ -159,7 +159,7 @@ def drop_all(folder: Path) -> None:
 
 
 MISTAKES = {
-    "no sentences": (drop_all, "x.hdf5: expected at least one sentence, got none"),
+    "no sentences": (drop_all, "x.txt: expected at least one sentence, got none"),
     "no text": (drop_text, r"expected its sentences in .*x.txt.* --sentences"),
     "text of another": (
         lambda folder: write_lines(folder / "x.txt", ["a"]),

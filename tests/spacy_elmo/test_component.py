@@ -220,7 +220,7 @@ def test_tensor_is_left_to_tok2vec_where_a_listener_reads_it(
     assert doc[1]._.elmo.shape == (16,)
 
 
-@pytest.mark.filterwarnings("ignore:No component reads 'elmo'")
+@pytest.mark.filterwarnings("ignore:No component reads 'elmo'", "ignore:.*W101")
 @pytest.mark.parametrize("set_tensor", ["auto", True])
 def test_vectors_are_elmos_beside_a_tok2vec_of_the_same_width(
     nlp: Language, add_elmo: AddElmo, set_tensor: Any
@@ -232,6 +232,10 @@ def test_vectors_are_elmos_beside_a_tok2vec_of_the_same_width(
     for copied in (nlp, pickle.loads(pickle.dumps(nlp))):
         doc = copied("The bank")
         assert_array_equal(doc._.elmo_vectors, expected)
+    with pytest.raises(ValueError, match="This doc holds no ELMo vectors"):
+        _ = Doc.from_docs([nlp("The bank"), nlp("A river")])[0]._.elmo
+    with nlp.select_pipes(disable="tok2vec"):
+        assert_array_equal(nlp("The bank").tensor, expected)
     assert np.abs(doc.tensor - expected).max() > 0.01
 
 

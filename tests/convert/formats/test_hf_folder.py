@@ -102,11 +102,12 @@ def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> Non
         np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
 
 
-def test_a_mix_that_the_target_cannot_hold_is_named(weights: Path, place: Path) -> None:
+@pytest.mark.parametrize("setting", [{"mix_gamma": 2.0}, {"mix_layer_norm": "sentence"}])
+def test_a_mix_that_the_target_cannot_hold_is_named(
+    setting: dict[str, Any], weights: Path, place: Path
+) -> None:
     convert_checkpoint(weights, place / "model")
-    config = ElmoConfig.from_pretrained(place / "model")
-    config.mix_gamma = 2.0
-    config.save_pretrained(place / "model")
+    ElmoConfig.from_pretrained(place / "model", **setting).save_pretrained(place / "model")
     with pytest.warns(UserWarning, match="the mix is omitted"):
         convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
 

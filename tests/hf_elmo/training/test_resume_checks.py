@@ -133,3 +133,12 @@ def test_files_may_move(tmp_path: Path) -> None:
         hold_to_settings(tmp_path, {"train": [Path("old/*.txt")], "model": model}, {})
     with pytest.raises(ValueError, match=r"Expected --model model, .*got --model org/model"):
         hold_to_settings(tmp_path, {"train": paths, "model": cut_path("org/model")}, {})
+
+
+def test_a_name_on_the_hub_counts_completely(tmp_path: Path) -> None:
+    hold_to_settings(tmp_path, {"model": cut_path("org/model")}, {})
+    make_checkpoint(tmp_path, 1)
+    hold_to_settings(tmp_path, {"model": cut_path("org/model")}, {})
+    for other in ("model", "another/model"):
+        with pytest.raises(ValueError, match=f"Expected --model org/model, .*got --model {other}"):
+            hold_to_settings(tmp_path, {"model": cut_path(other)}, {})
