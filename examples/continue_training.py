@@ -21,11 +21,11 @@ with tempfile.TemporaryDirectory() as folder:
     train.write_text("".join(lines[:NUM_TRAINING_SENTENCES]), encoding="utf-8")
     heldout.write_text("".join(lines[NUM_TRAINING_SENTENCES:]), encoding="utf-8")
 
-    command = f"""
-        -m hf_elmo pretrain --from {name} --train {train} --output {output} --epochs 3
-        --batch-size 4 --learning-rate 0.0003 --warmup-steps 10 --negatives 0 --log-every 20 --cpu
-    """
-    subprocess.run([sys.executable, *command.split()], check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "hf_elmo", "pretrain"]
+    command += ["--from", name, "--train", str(train), "--output", str(output)]
+    options = "--epochs 3 --batch-size 4 --learning-rate 0.0003 --warmup-steps 10 --negatives 0"
+    command += [*options.split(), "--log-every", "20", "--cpu"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     for when, model in (("before", name), ("after", str(output))):
         perplexity = evaluate_text(*load_language_model(model), read_files([heldout]))

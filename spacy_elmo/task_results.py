@@ -62,14 +62,16 @@ def _write_entities(
     doc: Doc, placed: list[Placed["TaggedSentence"]], found: list[list["labels.Span"]]
 ) -> None:
     """Add entities that do not overlap the doc's earlier ones, as spaCy's own component does."""
-    taken = {token.i for entity in doc.ents for token in entity}
+    # Blocked: without an entity, by the user.
+    blocked = [token.i for token in doc if token.ent_iob_ == "B" and not token.ent_type_]
+    taken = {token.i for entity in doc.ents for token in entity} | {*blocked}
     spans = [
         Span(doc, rows[span.start], rows[span.end] + 1, label=span.label)
         for (rows, _), spans in zip(placed, found, strict=True)
         for span in spans
     ]
     free = [span for span in spans if taken.isdisjoint(range(span.start, span.end))]
-    doc.set_ents([*doc.ents, *free])
+    doc.set_ents([*doc.ents, *free], blocked=[doc[i : i + 1] for i in blocked])
 
 
 def _read_labelled(

@@ -53,12 +53,16 @@ def write_demo(
 
     Raises:
         FileExistsError: If the folder is not empty.
-        FileNotFoundError: If npm is needed and missing, or `runtime` lacks a file of the package.
+        FileNotFoundError: If the parent folder is missing, npm is needed and missing, or `runtime`
+            lacks a file of the package.
         OSError: If npm fails, or there is no such model or pipeline.
         ValueError: If the model cannot be exported, or does not read words as bytes only.
     """
     from hf_elmo.onnx import export_onnx
 
+    folder = folder.resolve()
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"Expected a folder {folder.parent}, found none. Create it.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
             f"Expected a new or empty folder, got {folder}. Choose another name or remove it."
@@ -66,7 +70,7 @@ def write_demo(
     model, tokenizer, vocabulary = _load(name)
     if tokenizer.characters != "bytes" or model.config.word_embedding_size:
         raise ValueError(f"Expected a biLM that reads bytes only, got {name}, which reads others.")
-    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".demo-") as temporary:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".demo-") as temporary:
         built = Path(temporary, "demo")
         ignored = shutil.ignore_patterns(LOCK_NAME)
         shutil.copytree(WEB, built, ignore=ignored, copy_function=shutil.copyfile)
@@ -80,9 +84,11 @@ def write_demo(
         if vocabulary is not None and isinstance(model, ElmoForPreTraining):
             data["guesses"] = _write_softmax(built / "softmax.bin", model, tokenizer, vocabulary)
         (built / "data.json").write_text(json.dumps(data), encoding="utf-8")
-        if folder.exists():
-            folder.rmdir()
-        built.rename(folder)
+        if not folder.exists():
+            built.rename(folder)
+            return
+        for path in built.iterdir():  # the folder may be the current one
+            path.rename(folder / path.name)
 
 
 def _load(

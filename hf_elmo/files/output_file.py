@@ -1,6 +1,7 @@
 """Output files of commands: written completely or not at all, and overwritten only on request."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -10,6 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hf_elmo.loading import set_usual_mode
+
+OPEN_FILE = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 
 
 def check_output_file(
@@ -30,7 +33,7 @@ def check_output_file(
     """
     if output.is_dir():
         raise IsADirectoryError(f"Expected a file to write, got the folder {output}.")
-    if output.exists() and not output.is_file():
+    if _is_device(output):
         return
     if not output.parent.is_dir():
         raise FileNotFoundError(
@@ -63,11 +66,19 @@ def replace(path: Path) -> Iterator[Path]:
 
 def write_file(output: Path, parts: Iterable[str]) -> None:
     """Write a text, or its parts, to a file (completely or not at all) or directly to a device."""
-    is_device = output.exists() and not output.is_file()
+    is_device = _is_device(output)
     # A symbolic link is kept: the file to which it points is replaced.
     target = nullcontext(output) if is_device else replace(output.resolve())
-    with target as path, path.open("w", encoding="utf-8", newline="\n") as file:
+    # The shell may have opened a file behind a device to append to it.
+    mode = "a" if is_device else "w"
+    with target as path, path.open(mode, encoding="utf-8", newline="\n") as file:
         file.writelines([parts] if isinstance(parts, str) else parts)
+
+
+def _is_device(output: Path) -> bool:
+    """Return whether a path is a device or an open file, such as a redirected `/dev/stdout`."""
+    is_open_file = OPEN_FILE.fullmatch(str(output.absolute())) is not None
+    return is_open_file or (output.exists() and not output.is_file())
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -134,12 +134,13 @@ class ElmoSrlPipeline(ElmoTaskPipeline):
         places = [start for start, _ in text.offsets]
         if not isinstance(given["text"], str):
             places = list(range(len(text.words)))
-        if not set(given["predicates"]) <= set(places):
+        chosen = given["predicates"]
+        if isinstance(chosen, int | str) or not set(chosen) <= set(places):
             raise ValueError(
-                "Expected predicates as first characters of words, or numbers of given words: some "
-                f"of {places}, got {given['predicates']}."
+                "Expected a list of predicates, first characters of words or numbers of given "
+                f"words: some of {places}, got {chosen!r}."
             )
-        frames = (Frame(text.words, places.index(place), []) for place in given["predicates"])
+        frames = (Frame(text.words, places.index(place), []) for place in chosen)
         return {"examples": tuple(frames), "text": text}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:

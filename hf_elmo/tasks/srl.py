@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,10 @@ from hf_elmo.tasks.layers.highway_lstm import AlternatingHighwayLstm
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
 from .task import Task, Use, describe_labels
+
+CONTINUATION = "C-"  # of the label of another part of an argument
+# Label, and the first and last word of each part.
+Argument: TypeAlias = tuple[str, tuple[tuple[int, int], ...]]
 
 
 @strict
@@ -113,6 +117,25 @@ class ElmoForSrl(ElmoTaskModel):
         return [[span for span in found if span.label != PREDICATE] for found in spans]
 
 
+def join_arguments(roles: Sequence[Span]) -> list[Argument]:
+    """Join the parts of arguments, as CoNLL-2005's `srl-eval.pl` does to score them.
+
+    A span `C-X` continues the last `X` before it; without one, it is an `X`. `C-V` belongs to the
+    predicate, which is not scored.
+    """
+    joined: list[Argument] = []
+    for label, start, end in sorted(roles, key=lambda span: span.start):
+        name = label.removeprefix(CONTINUATION)
+        earlier = [row for row, (other, _) in enumerate(joined) if other == name]
+        if name == PREDICATE:
+            continue
+        if name != label and earlier:
+            joined[earlier[-1]] = name, (*joined[earlier[-1]][1], (start, end))
+        else:
+            joined.append((name, ((start, end),)))
+    return joined
+
+
 class SrlTask(Task[Frame, list[Span]]):
     """Semantic role labelling."""
 
@@ -147,8 +170,12 @@ class SrlTask(Task[Frame, list[Span]]):
             rows.append(torch.tensor([numbers[name] for name in names]))
         return {"labels": pad_sequence(rows, batch_first=True)}
 
-    def gold(self, example: Frame) -> list[Span]:
-        return example.roles
+    def gold(self, example: Frame) -> list[Argument]:
+        return join_arguments(example.roles)
+
+    def to_gold_form(self, example: Frame, found: list[Span]) -> list[Argument]:
+        """Join the parts of arguments."""
+        return join_arguments(found)
 
     def to_json(self, example: Frame, found: list[Span]) -> dict[str, Any]:
         roles = [[span.label, span.start, span.end] for span in found]

@@ -247,6 +247,17 @@ def test_earlier_entities_stay(nlp: Language, add_task: AddTask) -> None:
     assert tell(component(doc))[0] == [("RULE", start, end), *expected[1:]]
 
 
+def test_blocked_tokens_stay_blocked(nlp: Language, add_task: AddTask) -> None:
+    component = add_task("ner")
+    expected = tell(component(make_doc(nlp)))[0]
+    doc = make_doc(nlp)
+    _, start, end = expected[0]
+    doc.set_ents([], blocked=[doc[start:end]])
+    component(doc)
+    assert tell(doc)[0] == expected[1:]
+    assert {(token.ent_iob_, token.ent_type_) for token in doc[start:end]} == {("B", "")}
+
+
 def test_roles_of_changed_tokens_are_refused(nlp: Language, add_task: AddTask) -> None:
     doc = add_task("srl")(make_doc(nlp))
     with doc.retokenize() as retokenizer:

@@ -13,7 +13,8 @@ from hf_elmo.text.text_reader import decode_lines, decompress
 from .labels import OUTSIDE, Span, find_spans
 
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
-TAG_PATTERN = re.compile(r"O|[BIOULES]-.+")
+TAG_PATTERN = re.compile(r"O|[BIOULES]-\S(.*\S)?")
+ESCAPED = re.compile(r"\\([/*])")  # in trees of the Penn Treebank
 SAME_TAGS = str.maketrans("SE", "UL")  # BIOES: S (single) = U (unit), E (end) = L (last)
 Example = TypeVar("Example")
 
@@ -209,7 +210,7 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
             open_nodes.pop()
         else:
             for node in open_nodes:
-                node.words.append(ESCAPES.get(token, token.replace("\\/", "/")))
+                node.words.append(ESCAPES.get(token, ESCAPED.sub(r"\1", token)))
     return nodes if nodes and not open_nodes else None
 
 

@@ -1,9 +1,13 @@
 """Metrics, equal to those of the usual scorers, computed from sums over examples."""
 
+import re
+import string
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+ARTICLES, PUNCTUATION = re.compile(r"\b(a|an|the)\b"), str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,9 @@ def _count_answer(gold: Sequence[str], found: str) -> Sequence[float]:
     squad = _import("torchmetrics.functional.text").squad
     answers = {"text": list(gold), "answer_start": [0] * len(gold)}
     got = squad({"id": "", "prediction_text": found}, {"id": "", "answers": answers})
-    return float(got["exact_match"]) / 100, float(got["f1"]) / 100, 1
+    # torchmetrics scores two empty answers as SQuAD 2 does. In version 1.1, they share no word.
+    has_words = bool(ARTICLES.sub(" ", found.lower().translate(PUNCTUATION)).split())
+    return float(got["exact_match"]) / 100, has_words * float(got["f1"]) / 100, 1
 
 
 def _total_answers(sums: Sequence[float]) -> dict[str, float]:
@@ -62,13 +68,15 @@ def _count_clusters(gold: Iterable[Any], found: Iterable[Any]) -> Sequence[float
         [sum(map(size, side)) for side in sides]
         for size in (lambda cluster: len(cluster) - 1, len, lambda cluster: 1)
     )
+    has_common = bool(set.intersection(*(set().union(*side) for side in sides)))
     counts: list[float] = []
     for metric, sizes in (
         (scores.muc, links),
         (scores.b_cubed, mentions),
         (scores.ceaf_e, clusters),
     ):
-        shares = metric(*sides)[:2] if all(sizes) else (0.0, 0.0)
+        # scorch divides by zero if the sides have no mention in common.
+        shares = metric(*sides)[:2] if has_common and all(sizes) else (0.0, 0.0)
         for share, size in zip(shares, sizes, strict=True):
             counts += [share * size, size]
     return counts
@@ -100,7 +108,7 @@ ACCURACY = Metric(
 )
 # `precision`, `recall` and `f1` of spans over all sentences; bounds and label must be correct.
 SPANS = Metric(_count_spans, _total_spans)
-# SQuAD's `exact_match` and `f1` over words, by torchmetrics' copy of the official script.
+# `exact_match` and `f1` over words as in SQuAD 1.1, by torchmetrics' copy of the official script.
 ANSWERS = Metric(_count_answer, _total_answers)
 # F1 by `muc`, `b_cubed` and `ceaf_e` over all documents, and `conll`, their mean (Pradhan et al.
 # 2014), by scorch.

@@ -85,6 +85,18 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:
         write_demo(tmp_path, "elmo-mini-en")
 
 
+def test_the_current_folder_can_hold_a_demo(
+    tiny_folder: Path, runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    write_demo(Path(), str(tiny_folder), runtime=runtime)
+    assert (tmp_path / "empty" / "data.json").is_file()
+    assert Path.cwd() == tmp_path / "empty"
+    with pytest.raises(FileNotFoundError, match=r"Expected a folder .*missing, found none"):
+        write_demo(Path("missing", "demo"), str(tiny_folder), runtime=runtime)
+
+
 def test_nothing_is_left_of_a_demo_that_fails(tiny_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out" / "demo"
     folder.mkdir(parents=True)

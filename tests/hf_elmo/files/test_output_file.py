@@ -68,6 +68,17 @@ def test_a_link_is_written_through_and_a_device_directly(tmp_path: Path) -> None
     write_file(Path("/dev/null"), "nothing")
 
 
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="needs /dev/fd")
+def test_a_redirected_output_is_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "all.txt"
+    path.write_text("earlier\n")
+    with path.open("a") as file:
+        output = Path(f"/dev/fd/{file.fileno()}")
+        check_output_file(output)
+        write_file(output, "new\n")
+    assert path.read_text() == "earlier\nnew\n"
+
+
 def test_tensors_have_the_mode_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "new").touch()
     save_tensors({"x": torch.zeros(1)}, tmp_path / "x.safetensors")

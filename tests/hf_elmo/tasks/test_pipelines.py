@@ -161,7 +161,8 @@ def test_the_class_serves_the_name_that_the_hub_knows(task_name: str, saved: Pat
     [
         ("ner", ["a", 3], "Expected a dictionary with text, got 3"),
         ("ner", {"text": 3}, "Expected a text or a list of words, got 3"),
-        ("srl", {"text": TEXT, "predicates": [5]}, r"Expected predicates as first characters"),
+        ("srl", {"text": TEXT, "predicates": [5]}, r"Expected a list of predicates, first char"),
+        ("srl", {"text": TEXT, "predicates": 4}, r"Expected a list of predicates, .* got 4"),
         ("entailment", "A cat.", "Expected a dictionary with text and text_pair"),
         ("coref", {"sentences": TEXT}, "Expected sentences as a list of texts, got a string"),
         ("squad", {"question": "Who?", "context": " "}, "Expected a question and a context"),

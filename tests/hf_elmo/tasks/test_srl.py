@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Frame
-from hf_elmo.tasks.srl import SrlTask
+from hf_elmo.tasks.srl import SrlTask, join_arguments
 
 PAPER = {"static_vocab_size": 5, "static_size": 100}
 
@@ -62,6 +62,16 @@ def test_roles_follow_the_scheme_whatever_the_scores(make_case: Callable[..., An
     del batch["labels"]
     (spans,) = case.model.predict(**batch)
     assert spans == [Span("ARG1", 0, 6)]
+
+
+def test_arguments_are_scored_with_all_their_parts() -> None:
+    spans = [Span("A0", 0, 1), Span("C-V", 3, 3), Span("C-A0", 5, 6), Span("C-A2", 7, 7)]
+    expected = [("A0", ((0, 1), (5, 6))), ("A2", ((7, 7),))]
+    assert join_arguments(spans) == expected
+    frame = Frame(["w"] * 8, 2, spans)
+    assert SrlTask().score([frame], [spans[:1]])["f1"] == 0
+    assert SrlTask().score([frame], [spans[2:]])["recall"] == 0.5
+    assert SrlTask().score([frame], [[spans[0], *spans[2:]]])["f1"] == 1
 
 
 def test_an_argument_that_holds_the_predicate_is_kept(make_case: Callable[..., Any]) -> None:

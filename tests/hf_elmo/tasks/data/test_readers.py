@@ -57,10 +57,13 @@ def test_a_no_break_space_is_part_of_a_word(tmp_path: Path) -> None:
 
 
 TREE = r"(3 (2 It) (4 (3 works) (2 -LRB-)))"
+ESCAPED_TREE = r"(1 (2 \*\*) (2 and\/or))"
 
 
 def test_trees_become_sentences(tmp_path: Path) -> None:
     assert strip(read_trees(write(tmp_path, TREE))) == [LabelledSentence(["It", "works", "("], "3")]
+    (escaped,) = read_trees(write(tmp_path, ESCAPED_TREE))
+    assert escaped.words == ["**", "and/or"]
 
 
 def test_phrases_of_trees_are_read_on_request(tmp_path: Path) -> None:
@@ -213,6 +216,7 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_columns, "a\tO\nb\n", "x", "line 2: expected 2 columns, as in other lines, found 'b'"),
     (read_columns, "a\nb\n", "x", "line 1: expected a word and its tag, found 'a'"),
     (read_columns, "a\tO\nb\tPER\n", "x", "line 2: expected a tag such as .* found 'PER'"),
+    (read_columns, "a\tO\nb\tB-PER \n", "x", "line 2: expected a tag such as .* found 'B-PER '"),
     (read_columns, "a\tO\nb\tx\tO\n", "x", "line 2: expected 2 columns, as in other lines"),
     (read_columns, "1\ta\tO\n2\tb\tO\n\n1\tc\tO\n", "x", "expected words in the first col"),
     (read_columns, "0 a O\n1 b O\n", "x", "expected words in the first column, found their num"),

@@ -58,6 +58,10 @@ def test_answers_score_as_squad_s_program_does() -> None:
     assert got == pytest.approx({"exact_match": 0.5, "f1": (1 + 0.5) / 2})
 
 
+def test_answers_without_words_share_none() -> None:
+    assert ANSWERS.score([["%"]], ["The"]) == {"exact_match": 1.0, "f1": 0.0}
+
+
 def test_clusters_count_over_all_documents_at_once() -> None:
     pytest.importorskip("scorch")
     gold = [[[(0, 0), (2, 3), (5, 5)]], [[(0, 0), (1, 1)]]]
@@ -72,6 +76,12 @@ def test_clusters_count_over_all_documents_at_once() -> None:
 def test_no_clusters_score_zero() -> None:
     pytest.importorskip("scorch")
     assert CLUSTERS.score([[[(0, 0), (1, 1)]]], [[]])["conll"] == 0.0
+
+
+def test_clusters_without_common_mentions_score_zero() -> None:
+    for found in ([[(2, 2), (3, 3)]], [[(2, 2), (3, 3)], [(4, 4), (5, 5)]]):
+        scores = CLUSTERS.score([[[(0, 0), (1, 1)]]], [found])
+        assert set(scores.values()) == {0.0}
 
 
 def test_clusters_score_as_scorch_scores_all_documents_as_one() -> None:
