@@ -16,6 +16,7 @@ LENGTHS = {
     ("entailment", "elmo"): (15, 30),
     ("squad", "static" + NARROW): (9, 24),
     ("squad", "elmo" + NARROW): (9, 16),
+    ("ner", "static"): (100,),
     ("ner", "static" + NARROW): (50, 100),
     ("ner", "elmo" + NARROW): (50, 100),
 }
