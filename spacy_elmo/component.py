@@ -32,8 +32,8 @@ from .mix import MixSettings, mix_words
 from .segments import Segment, SegmentBy
 
 # Maximum number of words per batch of `pipe`: enough to find sentences of similar length.
-WEAK_SETS = ("_tensor_setters", "_tensor_readers")  # attributes that pickle refuses
 WORDS_AT_ONCE = 16384
+WEAK_SETS = ("_tensor_setters", "_tensor_readers")  # attributes that cannot be pickled
 
 SetTensor: TypeAlias = bool | Literal["auto"]
 
@@ -139,7 +139,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         shim.store_weights = store_weights
         if device is not None:
             shim.device = _find_device(device)
-        # Of later components: what sets `doc.tensor`, and what reads it.
+        # Later components that set `doc.tensor`, and listeners that read it.
         self._tensor_setters: WeakSet[Tok2Vec] = WeakSet()
         self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
         model.attrs["replace_listener"] = replace_listener

@@ -225,8 +225,8 @@ class SourceLink:
         return source
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SourceLink":
-        # The copy of a model, as in nlp.rehearse, reads from the same component, the copy of a
-        # pipeline from its own.
+        # If only a model is copied, as in nlp.rehearse, it reads from the same component. In a copy
+        # of a whole pipeline, it reads from the copied component.
         copied = memo.get(id(self.find()))
         return self if copied is None else SourceLink(copied)
 

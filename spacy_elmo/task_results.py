@@ -62,7 +62,7 @@ def _write_entities(
     doc: Doc, placed: list[Placed["TaggedSentence"]], found: list[list["labels.Span"]]
 ) -> None:
     """Add entities that do not overlap the doc's earlier ones, as spaCy's own component does."""
-    # Blocked: without an entity, by the user.
+    # Blocked: the user has marked that these tokens are no entity.
     blocked = [token.i for token in doc if token.ent_iob_ == "B" and not token.ent_type_]
     taken = {token.i for entity in doc.ents for token in entity} | {*blocked}
     spans = [

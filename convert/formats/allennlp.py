@@ -51,7 +51,9 @@ NAMES = torch_tensor_names.TensorNames(
     lstm="_elmo_lstm.{}_layer_{}",
 )
 BILM_NAME = r"_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_"
-LEAST_WEIGHT = -1e30  # for -inf in a mix, which is not read again; the softmax of both is 0
+# Written for -inf, the weight of a layer that a mix leaves out. Readers refuse -inf, and after the
+# softmax both are 0.
+LEAST_WEIGHT = -1e30
 BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, next to mixes such as `scalar_mix_0.gamma`
 # Scope of AllenNLP's other ELMo (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
 OTHER_BILM_SCOPE = "_contextualizer."
