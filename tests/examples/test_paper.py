@@ -372,7 +372,7 @@ def test_the_readme_shows_entailment_with_static_vectors_as_wide_as_elmo(
         for side in sides
     )
     (row,) = (line for line in readme.splitlines() if line.startswith("| entailment"))
-    seeds = {2: "two seeds", 3: "three seeds"}[len(sides[0])]
+    seeds = {1: "one seed", 3: "three seeds"}[len(sides[0])]
     assert row.endswith(f"({seeds}) | {static:.1f} | {elmo:.1f} |")
     best = max(paper("table_epochs").LENGTHS["entailment", "static"])
     assert runs.choose_epochs("entailment", "static") == best  # not a baseline stopped early
