@@ -218,8 +218,8 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         is_set = self.set_tensor if self.set_tensor != "auto" else not self._tensor_readers
         if is_set:
             put_vectors(doc, vectors, is_replaced=bool(self._tensor_setters))
-        else:
-            set_vectors(doc, vectors if self.set_tensor == "auto" else None)
+        elif self.set_tensor == "auto":
+            set_vectors(doc, vectors)
 
     # Training
 
@@ -252,9 +252,13 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
     def _check_listeners(self, nlp: Language) -> None:
         """Warn if later models have a `tok2vec` but no listener; set widths that listeners lack."""
-        later = nlp.pipeline[nlp.pipe_names.index(self.name) + 1 :]
+        later = nlp.components[nlp.component_names.index(self.name) + 1 :]
         models: dict[str, Any] = {name: getattr(pipe, "model", None) for name, pipe in later}
-        own = [name for name, m in models.items() if isinstance(m, Model) and m.has_ref("tok2vec")]
+        own = [
+            name
+            for name, model in models.items()
+            if isinstance(model, Model) and model.has_ref("tok2vec") and name in nlp.pipe_names
+        ]
         if own and not self.listener_map:
             warnings.warn(
                 f"No component reads {self.name!r}: {', '.join(own)} will be trained without ELMo. "

@@ -56,10 +56,16 @@ def get_roles(doc: Doc) -> list[Role]:
     """Return `doc._.srl`: the semantic roles that an `elmo_task` component has found.
 
     Raises:
-        ValueError: If the number of tokens has changed since the component ran.
+        ValueError: If the doc holds no roles, or the number of tokens has changed since then.
     """
-    num_tokens, roles = doc.user_data.get(ROLES_KEY, (len(doc), ()))
-    _check_num_tokens(doc, num_tokens)
+    found = doc.user_data.get(ROLES_KEY)
+    if found is None or found[0] != len(doc):
+        raise ValueError(
+            "This doc holds no semantic roles: run an 'elmo_task' component with a model of the "
+            "task srl. Docs that were joined, cut out of another, or split or merged after that, "
+            "have lost theirs: run it on them."
+        )
+    _, roles = found
     return [Role(doc[place], label, doc[start:end]) for place, label, start, end in roles]
 
 

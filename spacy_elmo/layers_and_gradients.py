@@ -22,6 +22,7 @@ from .architecture import (
 )
 from .layer_cache import make_layer_cache
 from .layers_for_listeners import HeldLayers
+from .segments import Segment, find_segments
 
 if TYPE_CHECKING:
     from hf_elmo.inference.layer_cache import LayerCache
@@ -67,6 +68,8 @@ class LayerSource:
     Attributes:
         listener_map: Listeners by component.
         held: Layers of recent docs.
+        is_initializing: Whether listeners read samples of the training docs, which have no
+            sentences yet; until the next batch.
         cache: Layers of sentences, for training in several epochs; None = no cache.
     """
 
@@ -80,6 +83,7 @@ class LayerSource:
     def clear(self) -> None:
         """Drop all layers and gradients."""
         self.held = HeldLayers()
+        self.is_initializing = False
         self.cache: LayerCache | None = None
         self._batch: TrainingBatch | None = None
         self._waiting_sgd: Optimizer | None = None
@@ -137,7 +141,7 @@ class LayerSource:
                 "nlp.replace_listeners in the first pipeline before you take the component over.",
                 stacklevel=2,
             )
-        segments = [self.held.get_segments(x) or find_doc_segments(self.model, x) for x in lacking]
+        segments = [self.held.get_segments(x) or self._find_segments(x) for x in lacking]
         computed = compute_layers(self.model, lacking, segments, cache=self.cache)
         for doc, layers in zip(lacking, computed, strict=True):
             found[id(doc)] = layers
@@ -145,6 +149,11 @@ class LayerSource:
         self.held.trim()
         results = [found[id(doc)] for doc in docs]
         return results, None if batch is None else partial(self._receive, batch, docs)
+
+    def _find_segments(self, doc: Doc) -> list[Segment]:
+        if self.is_initializing and self.model.attrs["segment"] == "sents":
+            return find_segments(doc, "auto", self.model.attrs["max_length"])
+        return find_doc_segments(self.model, doc)
 
     def start_batch(self, docs: Sequence[Doc], losses: dict[str, float], name: str) -> None:
         """Start a training batch; if the biLM is frozen, only store the sentences of the docs.
@@ -181,6 +190,7 @@ class LayerSource:
 
     def finish_batch(self) -> None:
         """Backpropagate the listeners' gradients, then take a step that `take_step` postponed."""
+        self.is_initializing = False
         if self._batch is None or self._batch.gradients is None:
             return
         self._batch.backprop(self._batch.gradients)

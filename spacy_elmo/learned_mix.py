@@ -38,8 +38,12 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
         ValueError: If there is no `elmo` component, or its width is not the listener's.
     """
     if model.layers:
-        model.layers[0].initialize()
-    bilm = model.layers[0] if model.layers else model.attrs["link"].get().model
+        bilm = model.layers[0]
+        bilm.initialize()
+    else:
+        source = model.attrs["link"].get()
+        source.is_initializing = True
+        bilm = source.model
     config = get_shim(bilm).load().model.config
     if model.has_dim("nO") and model.get_dim("nO") != config.hidden_size:
         raise ValueError(

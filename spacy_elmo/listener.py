@@ -16,9 +16,60 @@ from .learned_mix import LEARN_RATE_SCALE, LayerNorm, forward, init
 LISTENER, MIX = "spacy_elmo.ElmoListener.v1", "spacy_elmo.ElmoMix.v1"
 LISTENER_NAME, MIX_NAME = "elmo-listener", "elmo-mix"
 ANY_UPSTREAM = "*"
-# For each replaced listener of an `ElmoTok2Vec`: its section, key and replacement. Added by
-# `replace_listener_config`, used by `replace_listener` after spaCy has changed the configuration.
-_REPLACED: list[tuple[dict[str, Any], str, dict[str, Any]]] = []
+
+
+class Replacement:
+    """Change of a configuration by `nlp.replace_listeners`.
+
+    spaCy first asks for the new content of each path that its user names, without telling which
+    listener is there, and then for the new model of each listener. So the content is written when
+    the listeners are known.
+
+    Args:
+        bilm: Section of the biLM.
+        section: Section `model.tok2vec` of a component: a listener, or an `ElmoTok2Vec`.
+
+    Attributes:
+        new: What spaCy writes to each path, empty at first.
+    """
+
+    def __init__(self, bilm: dict[str, Any], section: dict[str, Any]) -> None:
+        self._bilm, self._section, self._before = bilm, section, dict(section)
+        self._is_written = False
+        self.new: dict[str, Any] = {}
+
+    def includes(self, section: dict[str, Any]) -> bool:
+        """Return whether a section is another path of this change."""
+        return not self._is_written and any(x is section for x in (self._section, self.new))
+
+    def write(self, listener: ThincModel) -> None:
+        """Replace the section of a listener.
+
+        Raises:
+            ValueError: If `model.tok2vec` has no such section.
+        """
+        if not self._is_written:
+            self._is_written = True
+            if not any(value is self.new for value in self._section.values()):
+                self._section = self.new  # the path of the complete section was named
+            self._section.update(self._before)
+        place = "elmo_output" if listener.attrs["position"] == "output" else "elmo"
+        is_alone = self._section["@architectures"] == LISTENER
+        old = self._section if is_alone else self._section.get(place, {})
+        if old.get("@architectures") != LISTENER:
+            raise ValueError(
+                f"Expected a {LISTENER} in the section model.tok2vec of a component whose "
+                f"listeners are replaced, or in its section {place}, got none."
+            )
+        mix = {"@architectures": MIX, "model": dict(self._bilm), "listener": dict(old)}
+        if is_alone:
+            old.clear()
+            old.update(mix)
+        else:
+            self._section[place] = mix
+
+
+_REPLACEMENTS: list[Replacement] = []  # the last one
 
 
 @registry.architectures(LISTENER)
@@ -90,31 +141,19 @@ def make_elmo_mix(model: ThincModel, listener: ThincModel) -> ThincModel:
 
 def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> ThincModel:
     """Make the mix, with its own biLM, that replaces a listener in `nlp.replace_listeners`."""
-    for tok2vec, key, config in _REPLACED:
-        if not any(value is config for value in tok2vec.values()):  # spaCy replaced the section
-            content = dict(config)
-            config.clear()
-            config.update({**tok2vec, key: content})
-    _REPLACED.clear()
+    _REPLACEMENTS[-1].write(listener)
     return make_elmo_mix(bilm, listener)
 
 
 def replace_listener_config(
     bilm_config: dict[str, Any], tok2vec_config: dict[str, Any]
 ) -> dict[str, Any]:
-    """Make the configuration that replaces a listener.
-
-    `nlp.replace_listeners` calls this for each listener's path in the configuration.
+    """Make a section for `replace_listener`; `nlp.replace_listeners` calls this for each path.
 
     Args:
         bilm_config: Section of the biLM.
-        tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`,
-            whose first remaining listener is replaced.
+        tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`.
     """
-    sections = {key: tok2vec_config.get(key) for key in ("elmo", "elmo_output")}
-    place = next((key for key, x in sections.items() if x and x["@architectures"] == LISTENER), "")
-    listener = dict(tok2vec_config[place] if place else tok2vec_config)
-    mix = {"@architectures": MIX, "model": dict(bilm_config), "listener": listener}
-    if place:
-        _REPLACED.append((tok2vec_config, place, mix))
-    return mix
+    if not _REPLACEMENTS or not _REPLACEMENTS[-1].includes(tok2vec_config):
+        _REPLACEMENTS[:] = [Replacement(bilm_config, tok2vec_config)]
+    return _REPLACEMENTS[-1].new

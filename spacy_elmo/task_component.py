@@ -235,8 +235,8 @@ class ElmoTask(SavedComponent):
         """Return inputs with an `elmo` component's layers if its biLM is equal, else own inputs."""
         _, model, inputs = self.load()
         source = self.model.attrs["link"].find()
-        if source is None:
-            return inputs
+        if source is None or any(doc.vocab is not source.vocab for doc in docs):
+            return inputs  # no `elmo` component, or one of another pipeline
         if not self._is_same(source):
             for doc in docs:
                 source.held.take(doc)  # drops the layers held for this component

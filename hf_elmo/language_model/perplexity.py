@@ -1,6 +1,5 @@
 """Perplexity of held-out text, with bilm-tf's protocol or sentence by sentence."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .scores import SentenceScores, score_sentences
+from .scores import SentenceScores, convert_to_perplexity, score_sentences
 from .vocabulary import TargetVocabulary
 from .window_streams import SentenceStream, WindowCollator, WindowStream
 from .windowed_model import WindowedLanguageModel
@@ -64,13 +63,16 @@ class LossSum:
         """
         if self._num_targets == 0:
             raise ValueError("Expected sentences to evaluate, got none.")
-        forward, backward = (math.exp(total / self._num_targets) for total in self._all)
+        forward, backward = (
+            convert_to_perplexity(total / self._num_targets) for total in self._all
+        )
         share = 1 / self._num_directions
+        words = sum(self._words) * share / self._num_words if self._num_words else None
         return Perplexity(
             forward,
             backward if self._num_directions == 2 else None,
-            math.exp(sum(self._all) * share / self._num_targets),
-            math.exp(sum(self._words) * share / self._num_words) if self._num_words else None,
+            convert_to_perplexity(sum(self._all) * share / self._num_targets),
+            None if words is None else convert_to_perplexity(words),
             self._num_targets,
         )
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from .losses import full_softmax_losses
 from .vocabulary import TargetVocabulary
 
 Direction = Literal["both", "forward", "backward"]
+MAX_LOSS = math.log(sys.float_info.max)  # of a biLM that has diverged
 
 
 class SentenceScores(NamedTuple):
@@ -42,7 +44,12 @@ class SentenceScores(NamedTuple):
     def pseudo_perplexity(self) -> float:
         """`exp` of the mean of `-both`, or of `-forward` without `</S>` if `both` is None."""
         words = self.forward[:-1] if self.both is None else self.both
-        return math.exp(-float(words.double().mean())) if len(words) else math.nan
+        return convert_to_perplexity(-float(words.double().mean())) if len(words) else math.nan
+
+
+def convert_to_perplexity(loss: float) -> float:
+    """Return `exp` of a loss in nats; infinity if it is too large for a float."""
+    return math.inf if loss > MAX_LOSS else math.exp(loss)
 
 
 class Substitute(NamedTuple):

@@ -22,7 +22,7 @@ def read_words(path: Path) -> list[str]:
         ValueError: If the file is not UTF-8.
     """
     try:
-        with path.open(encoding="utf-8", newline="\n") as lines:
+        with path.open(encoding="utf-8-sig", newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
     except UnicodeDecodeError as error:
         raise ValueError(

@@ -19,6 +19,7 @@ from transformers import (
 
 from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
+from hf_elmo.language_model.scores import convert_to_perplexity
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.window_streams import WindowCollator, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
@@ -37,7 +38,6 @@ from .learning_rate import RATE_FACTORS, TrainingClock, make_schedule
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
-MAX_LOG_PERPLEXITY = 700.0  # exp of more overflows
 
 
 class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
@@ -183,7 +183,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log the perplexity of the training softmax, sampled or full, and the speed."""
         if "loss" in logs:
-            logs["perplexity"] = math.exp(min(logs["loss"], MAX_LOG_PERPLEXITY))
+            logs["perplexity"] = convert_to_perplexity(logs["loss"])
             logs["hours"] = self._clock.elapsed / 3600
             steps, seconds = self._clock.lap(self.state.global_step)
             words = self._stream.targets_per_window * self.args.gradient_accumulation_steps

@@ -38,7 +38,8 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
         max_words: Maximum number of words to read, from the start of the file; None = all.
 
     Raises:
-        ValueError: If a line or a binary vector is invalid, or if there are no vectors.
+        ValueError: If a line or a binary vector is invalid, if a number is not finite, or if there
+            are no vectors.
     """
     with path.open("rb") as packed:
         file = decompress(packed, path.name)
@@ -50,6 +51,11 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
                 break
             if "\n" in word:  # the words are stored one per line
                 continue
+            if not np.isfinite(vector).all():
+                raise ValueError(
+                    f"{path}: expected finite numbers, found {', '.join(map(str, vector[:5]))} for "
+                    f"{word!r}, word {len(words) + 1}."
+                )
             words.append(word)
             vectors.append(vector)
     if not words:

@@ -202,6 +202,15 @@ def test_tensor_is_not_set_where_it_is_not_wanted(nlp: Language, add_elmo: AddEl
         _ = doc[0]._.elmo
 
 
+def test_an_elmo_without_a_tensor_leaves_the_vectors_of_another(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo()
+    expected = nlp("The bank")._.elmo
+    add_elmo(name="other", set_tensor=False, mix={"layers": [0]})
+    assert_array_equal(nlp("The bank")._.elmo, expected)
+
+
 @pytest.mark.filterwarnings("ignore:No component reads 'elmo'")
 @pytest.mark.parametrize("order", [["tok2vec", "elmo"], ["elmo", "tok2vec"]])
 def test_tensor_is_left_to_tok2vec_where_a_listener_reads_it(

@@ -52,6 +52,22 @@ def count_sentences(nlp: Language, monkeypatch: pytest.MonkeyPatch) -> list[list
 # Training
 
 
+@pytest.mark.parametrize("is_sourced", [True, False])
+def test_training_needs_no_sentences_before_its_first_batch(
+    nlp: Language, add_elmo: AddElmo, is_sourced: bool
+) -> None:
+    nlp.add_pipe("sentencizer")
+    elmo = add_elmo(segment="sents")
+    if is_sourced:  # as in spacy train: sourced components are not initialized
+        elmo.initialize(lambda: [])
+    add_tagger(nlp)
+    with nlp.select_pipes(disable=["elmo"] if is_sourced else []):
+        examples, optimizer = initialize(nlp)
+    nlp.update(examples, sgd=optimizer, annotates=["sentencizer"])
+    with pytest.raises(ValueError, match="Expected a doc with sentence boundaries"):
+        nlp.get_pipe("tagger").predict([Doc(nlp.vocab, words=["A", "bank"])])
+
+
 def test_mix_moves_and_predictions_fit(nlp: Language, add_elmo: AddElmo) -> None:
     add_elmo(mix={"layers": [0]})
     listener = get_listener(add_tagger(nlp))

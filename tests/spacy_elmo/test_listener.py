@@ -113,6 +113,14 @@ def test_a_pipeline_that_does_not_read_elmo_warns(nlp: Language, add_elmo: AddEl
         nlp.initialize()
 
 
+def test_elmo_is_initialized_beside_components_that_are_not(trained: Language) -> None:
+    expected = predict(trained)
+    with trained.select_pipes(disable=["tagger", "tagger2"]):
+        initialize(trained)
+    for one, two in zip(predict(trained), expected, strict=True):
+        assert_allclose(one, two, **CLOSE)
+
+
 @pytest.mark.parametrize("path", ["model.tok2vec", "model.tok2vec.elmo"])
 def test_a_replaced_listener_inside_a_tok2vec_can_be_loaded(
     nlp: Language, add_elmo: AddElmo, tmp_path: Path, path: str

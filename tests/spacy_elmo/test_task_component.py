@@ -20,6 +20,7 @@ from hf_elmo.tasks import load_task_model, task
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task_inputs import WordInputs
+from spacy_elmo.extensions import ROLES_KEY, Role
 
 IN_PIPES = ["ner", "sentiment", "srl", "coref"]
 STATIC = {"static_vocab_size": 5, "static_size": 4}
@@ -51,10 +52,14 @@ def predict(component: Any, examples: list[Any]) -> list[Any]:
     return task.predict(*load_task_model(component.source_name), examples)
 
 
+def list_roles(doc: Doc) -> list[Role]:
+    return doc._.srl if ROLES_KEY in doc.user_data else []
+
+
 def tell(doc: Doc) -> tuple[Any, ...]:
     """All that the component may have set."""
     ents = [(ent.label_, ent.start, ent.end) for ent in doc.ents]
-    roles = [(r.predicate.i, r.label, r.span.start, r.span.end) for r in doc._.srl]
+    roles = [(r.predicate.i, r.label, r.span.start, r.span.end) for r in list_roles(doc)]
     clusters = {name: [(s.start, s.end) for s in group] for name, group in doc.spans.items()}
     return ents, {name: round(x, 5) for name, x in doc.cats.items()}, roles, clusters
 
@@ -154,7 +159,7 @@ def test_white_space_is_no_word(name: str, nlp: Language, add_task: AddTask) -> 
     words = [
         [
             str(span).replace(" \n ", "")
-            for span in (*doc.ents, *(r.span for r in doc._.srl), *chain(*doc.spans.values()))
+            for span in (*doc.ents, *(r.span for r in list_roles(doc)), *chain(*doc.spans.values()))
         ]
         for doc in (plain, spaced)
     ]
@@ -262,8 +267,26 @@ def test_roles_of_changed_tokens_are_refused(nlp: Language, add_task: AddTask) -
     doc = add_task("srl")(make_doc(nlp))
     with doc.retokenize() as retokenizer:
         retokenizer.merge(doc[:2])
-    with pytest.raises(ValueError, match="tokens"):
+    with pytest.raises(ValueError, match="split or merged"):
         _ = doc._.srl
+
+
+@pytest.mark.filterwarnings("ignore:.*W101")  # Doc.from_docs says so, too
+def test_roles_of_docs_without_any_are_refused(nlp: Language, add_task: AddTask) -> None:
+    doc = add_task("srl")(make_doc(nlp))
+    for other in (doc[:2].as_doc(copy_user_data=True), Doc.from_docs([doc, doc]), make_doc(nlp)):
+        with pytest.raises(ValueError, match="holds no semantic roles"):
+            _ = other._.srl
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_sourced_task_uses_its_own_model(
+    nlp: Language, add_task: AddTask, tiny_folder: Path
+) -> None:
+    nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}})
+    expected = tell(add_task("ner")(make_doc(nlp)))
+    other = spacy.blank("xx")
+    assert tell(other.add_pipe("elmo_task", source=nlp)(make_doc(other))) == expected
 
 
 def test_layers_of_another_computation_are_not_shared(

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
+AddElmo = Callable[..., Any]
 LISTENER = {"@architectures": "spacy_elmo.ElmoListener.v1"}
 EMBED = {
     "@architectures": "spacy.MultiHashEmbed.v2",
@@ -165,7 +167,17 @@ def test_shared_tok2vec_can_stand_beside_elmo(pipeline: Language, tmp_path: Path
     assert collect_predictions(spacy.load(tmp_path)) == collect_predictions(pipeline)
 
 
-def test_both_listeners_can_be_replaced(pipeline: Language, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["model.tok2vec.elmo", "model.tok2vec.elmo_output"],
+        ["model.tok2vec.elmo_output", "model.tok2vec.elmo"],
+        ["model.tok2vec", "model.tok2vec"],
+    ],
+)
+def test_both_listeners_can_be_replaced(
+    pipeline: Language, tmp_path: Path, paths: list[str]
+) -> None:
     tok2vec = {**BOTH_ENDS, "elmo_output": {**LISTENER, "layer_norm": "sentence"}}
     pipeline.add_pipe("tagger", config={"model": {"tok2vec": tok2vec}})
     examples = make_examples(pipeline)
@@ -173,7 +185,6 @@ def test_both_listeners_can_be_replaced(pipeline: Language, tmp_path: Path) -> N
     pipeline.update(examples, sgd=optimizer)
     pipeline.get_pipe("elmo").source.cache = None
     expected = collect_predictions(pipeline)
-    paths = ["model.tok2vec.elmo", "model.tok2vec.elmo_output"]
     pipeline.replace_listeners("elmo", "tagger", paths)
     pipeline.remove_pipe("elmo")
     pipeline.to_disk(tmp_path)
@@ -181,4 +192,26 @@ def test_both_listeners_can_be_replaced(pipeline: Language, tmp_path: Path) -> N
     listeners = [section[key]["listener"] for key in ("elmo", "elmo_output")]
     assert [listener["layer_norm"] for listener in listeners] == ["none", "sentence"]
     assert collect_predictions(pipeline) == expected
+    assert collect_predictions(spacy.load(tmp_path)) == expected
+
+
+@pytest.mark.parametrize("path", ["model.tok2vec.elmo_output", "model.tok2vec.elmo"])
+def test_the_listener_of_the_named_elmo_is_replaced(
+    pipeline: Language, add_elmo: AddElmo, tmp_path: Path, path: str
+) -> None:
+    add_elmo(pipeline, name="other")
+    sides = {"elmo": "elmo", "elmo_output": "other"}
+    tok2vec = {**BOTH_ENDS, **{key: {**LISTENER, "upstream": x} for key, x in sides.items()}}
+    pipeline.add_pipe("tagger", config={"model": {"tok2vec": tok2vec}})
+    examples = make_examples(pipeline)
+    pipeline.initialize(lambda: examples)
+    expected = collect_predictions(pipeline)
+    pipeline.replace_listeners("other", "tagger", [path])
+    pipeline.remove_pipe("other")
+    pipeline.to_disk(tmp_path)
+    section = pipeline.config["components"]["tagger"]["model"]["tok2vec"]
+    assert [section[key]["@architectures"] for key in sides] == [
+        "spacy_elmo.ElmoListener.v1",
+        "spacy_elmo.ElmoMix.v1",
+    ]
     assert collect_predictions(spacy.load(tmp_path)) == expected

@@ -59,8 +59,8 @@ def test_a_word_listed_twice_is_an_error() -> None:
         TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "a"])
 
 
-def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_bytes("<S>\r\n</S>\r\n<UNK>\r\nnaïve\r\n".encode())
+def test_files_may_be_as_windows_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_bytes("\ufeff<S>\r\n</S>\r\n<UNK>\r\nnaïve\r\n".encode())
     assert TargetVocabulary.from_file(tmp_path / "v.txt").words[-1] == "naïve"
 
 
