@@ -2,7 +2,7 @@
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -137,7 +137,8 @@ def convert_checkpoint(
     for path in (verify, sentences):  # read only at the end
         if path is not None and not Path(path).is_file():
             raise ConversionError(f"{path}: expected a file, found none.")
-    _check_request(Path(source), target, dtype)
+    sources = [Path(path) for path in (*names.values(), verify, sentences) if path is not None]
+    _check_request(sources, target, dtype)
     with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
         check_target(target, force=force)
         fetched = fetch_sources(names, Path(folder), progress=progress)
@@ -159,14 +160,17 @@ def convert_checkpoint(
     return conversion if push is None else replace(conversion, url=push_folder(target, push))
 
 
-def _check_request(source: Path, target: Path, dtype: str) -> None:
+def _check_request(sources: Iterable[Path], target: Path, dtype: str) -> None:
     if dtype not in NUMBER_SIZES:
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
-    place = source.resolve()
-    if source.exists() and target.resolve() in (place, *place.parents):
-        raise ConversionError(
-            f"{target}: expected a target that is not the source and does not contain it."
-        )
+    if not target.name:
+        raise ConversionError(f"{target}: expected the name of a file or folder to write.")
+    for place in (source.resolve() for source in sources if source.exists()):
+        if target.resolve() in (place, *place.parents):
+            raise ConversionError(
+                f"{target}: expected a target that is not the source and does not contain it, nor "
+                f"another file of this command, got {place}."
+            )
 
 
 def _describe(

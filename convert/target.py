@@ -32,6 +32,12 @@ def check_target(target: Path, *, force: bool) -> None:
         raise ConversionError(
             f"{target}: is a folder with something else than a model; keeping it."
         )
+    foreign = hf_folder.find_foreign(target) if target.is_dir() else None
+    if foreign is not None:
+        raise ConversionError(
+            f"{foreign}: is not a file of a model, so {target} is not replaced. Move it, or choose "
+            "another target."
+        )
 
 
 def check_space(target: Path, num_bytes: int) -> None:

@@ -270,12 +270,14 @@ def find_device(name: str | None) -> torch.device:
         ValueError: If the device is not available.
     """
     if name is not None:
+        problem = f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
         try:
-            return torch.empty(0, device=name).device
+            device = torch.empty(0, device=name).device
         except (RuntimeError, AssertionError) as error:  # AssertionError: PyTorch without CUDA
-            raise ValueError(
-                f"Expected a device that is here, cpu, cuda or the like, got {name!r}."
-            ) from error
+            raise ValueError(problem) from error
+        if device.type == "meta":  # has no values
+            raise ValueError(problem)
+        return device
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -25,6 +25,7 @@ HEADS = {
         "out.logits: (2, {num_labels})",
     ),
 }
+LANGUAGE_MODEL = "ElmoForPreTraining"
 BILM = ("feature-extraction", "AutoModel", "out.elmo: (2, 5, {hidden_size}), the mix of the layers")
 
 
@@ -90,5 +91,6 @@ def _list_sizes(config: ElmoConfig) -> Iterator[tuple[str, object]]:
         yield "Character filters", f"{filters}; {config.num_highway_layers} highway layers"
     if config.word_vocab_size:
         yield "Words of the lexicon", f"{config.word_vocab_size - 1:,}"
-    if config.vocab_size:
+    heads = config.architectures or [LANGUAGE_MODEL]
+    if config.vocab_size and LANGUAGE_MODEL in heads:  # other models keep the number
         yield "Target words of the softmax", f"{config.vocab_size:,}"

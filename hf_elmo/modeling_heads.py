@@ -1,7 +1,7 @@
 """Heads over the biLM: language model, classifier of words, classifier of sentences."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,9 @@ from .loading import ElmoPreTrainedModel
 from .modeling_elmo import ElmoModel
 from .modeling_outputs import ElmoForPreTrainingOutput, ElmoModelOutput, ElmoState
 from .scalar_mix import ElmoScalarMix
+
+if TYPE_CHECKING:  # so transformers saves this module with a model that was loaded as remote code
+    from .pipelines_elmo import ElmoTokenClassificationPipeline  # noqa: F401
 
 # Rows of `<S>` and `</S>`, the first in a target vocabulary (bilm/data.py, `Vocabulary`).
 SENTENCE_START_LABEL = 0

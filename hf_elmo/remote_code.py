@@ -17,7 +17,7 @@ MODEL_AUTO_MAP = {
     "AutoModelForTokenClassification": "modeling_heads.ElmoForTokenClassification",
 }
 TOKENIZER_AUTO_MAP = {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}  # slow, fast
-MODULES = ("modeling_heads.py", "tokenization_elmo.py", "pipelines_elmo.py")
+MODULES = ("modeling_heads.py", "tokenization_elmo.py")
 
 
 def include_code(folder: str | PathLike[str]) -> None:

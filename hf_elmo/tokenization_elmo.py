@@ -182,8 +182,8 @@ class ElmoTokenizer(PythonBackend):
         """
         if "characters" not in kwargs:  # the base class would use the defaults
             raise FileNotFoundError(
-                f"Expected a tokenizer_config.json of {cls.__name__} in {kwargs['name_or_path']}. "
-                "For a biLM that was saved alone, write it once: "
+                f"Expected a tokenizer_config.json of {cls.__name__} in {kwargs['name_or_path']}, "
+                "a folder or a name on the Hub. For a biLM that was saved alone, write it once: "
                 f"{cls.__name__}.from_config(config).save_pretrained(folder)."
             )
         for name in VOCAB_FILES_NAMES:

@@ -25,6 +25,7 @@ from convert.layout import (
 from hf_elmo.language_model.vocabulary import write_words
 
 SUFFIXES = (".hdf5", ".h5")
+SOFTMAX_NAME, VOCABULARY_NAME = "softmax_weights.hdf5", "vocab.txt"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # Errors of h5py for broken files.
 HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, SystemError)
@@ -157,7 +158,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             softmax = stack.enter_context(open_variables(sources.softmax))
             variables = _add_softmax(variables, softmax, sources.softmax)
             files.append(sources.softmax)
-        vocabulary = sources.vocabulary or _find(weights, "vocab.txt")
+        vocabulary = sources.vocabulary or _find(weights, VOCABULARY_NAME)
         if sources.softmax is not None and vocabulary is None:
             raise ConversionError(
                 f"{sources.softmax}: expected the softmax's vocabulary next to {weights}, found "
@@ -228,6 +229,15 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
             "Expected one vocabulary for bilm-tf's format, got two: the softmax and the word table "
             "have different words."
         )
+    has_softmax = "softmax.weight" in checkpoint.tensors
+    has_words = checkpoint.words is not None or checkpoint.target_words is not None
+    for name, is_written in ((SOFTMAX_NAME, has_softmax), (VOCABULARY_NAME, has_words)):
+        place = _places(target, name)[0]
+        if place.exists() and not is_written:
+            raise ConversionError(
+                f"{place}: would be read together with {target}, but belongs to another model. "
+                "Move it, or choose another target."
+            )
     config = checkpoint.config
     has_norm = config.mix_layer_norm != "none"
     if has_norm or config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
@@ -247,10 +257,10 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         expected = bilm_variables.list_stored_softmax(
             config.vocab_size, config.projection_size, is_shared=False
         )
-        _write_stored(_places(path, "softmax_weights.hdf5")[0], expected, checkpoint)
+        _write_stored(_places(path, SOFTMAX_NAME)[0], expected, checkpoint)
     words = checkpoint.words or checkpoint.target_words
     if words is not None:
-        write_words(_places(path, "vocab.txt")[0], words)
+        write_words(_places(path, VOCABULARY_NAME)[0], words)
 
 
 def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Checkpoint) -> None:

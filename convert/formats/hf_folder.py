@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -38,6 +39,12 @@ from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
+# Files that the converter and `save_pretrained` write.
+OWN_FILES = re.compile(
+    r"(config|tokenizer_config|special_tokens_map|added_tokens|char_vocab|word_vocab)\.json"
+    rf"|model(-\d{{5}}-of-\d{{5}})?\.safetensors(\.index\.json)?|README\.md"
+    rf"|{re.escape(VOCABULARY_NAME)}|{re.escape(PIECES_NAME)}|{re.escape(MIXES)}"
+)
 MALFORMED = (  # errors of readers for missing files and unexpected JSON
     AttributeError,
     FileNotFoundError,
@@ -66,6 +73,11 @@ def recognises(path: Path) -> bool:
     return isinstance(config, dict) and config.get("model_type") == ElmoConfig.model_type
 
 
+def find_foreign(folder: Path) -> Path | None:
+    """Find a file or folder that does not belong to a model, if any."""
+    return next((x for x in sorted(folder.iterdir()) if not OWN_FILES.fullmatch(x.name)), None)
+
+
 # --- Reading ---
 
 
@@ -92,15 +104,17 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             f"{folder}: expected a model over characters or words, got one over pieces "
             f"({PIECES_NAME}), which other formats cannot hold."
         )
-    target_words = None
-    if config.vocab_size and (folder / VOCABULARY_NAME).is_file():
-        target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)
     try:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
         raise ConversionError(f"{path}: expected safetensors, got {error}.") from error
     with file:
         names = {name.removeprefix("elmo."): name for name in file.keys()}  # noqa: SIM118
+        target_words = None
+        if "softmax.weight" not in names:
+            config.vocab_size = 0  # a model that was saved without its softmax keeps the number
+        elif (folder / VOCABULARY_NAME).is_file():
+            target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)
         own = [name for name in names if name.startswith((*BILM_PREFIXES, "softmax."))]
         yield Checkpoint(
             config=config,

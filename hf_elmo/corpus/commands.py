@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -147,7 +148,7 @@ def embed(
         pipeline=pipeline,
         text_column=text_column,
         id_column=id_column,
-        layers=int(layers) if layers.lstrip("-").isdigit() else cast(Layers, layers),
+        layers=int(layers) if re.fullmatch("-?[0-9]+", layers) else cast(Layers, layers),
         pooling=pooling,
         dtype=output_dtype,
         max_batch_tokens=max_batch_tokens,

@@ -50,6 +50,7 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
     is_torch = isinstance(choose_backend(bilm), ElmoPreTrainedModel)
     return {
         **asdict(settings),
+        "computed in": str(bilm.dtype).removeprefix("torch."),
         "quantization": bilm.quantization,
         "backend": "torch" if is_torch else "onnx",
         "config": model.config.checksum(),
@@ -76,14 +77,15 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
         with replace(path) as temporary:
             temporary.write_text(json.dumps(run, indent=2))
     begun = json.loads(path.read_text())
-    different = [
-        f"{key} {begun.get(key)!r} (now {value!r})"
-        for key, value in run.items()
-        if key in begun and begun[key] != value  # older versions lack some
+    different = [  # older versions lack some
+        key for key, value in run.items() if key in begun and begun[key] != value
     ]
     if different:
+        if len(different) > 1 and "weights" in different:  # they differ for that reason
+            different.remove("weights")
+        listed = (f"{key} {begun[key]!r} (now {run[key]!r})" for key in different)
         raise ValueError(
-            f"{folder} belongs to a run with other settings: {', '.join(different)}. "
+            f"{folder} belongs to a run with other settings: {', '.join(listed)}. "
             "Use these settings, or delete the folder."
         )
 

@@ -1,6 +1,6 @@
 """Picklable callable that adds vectors to a batch: for worker processes, Ray and Spark."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.inference.backend import Backend, Quantization, is_onnx_default
 from hf_elmo.inference.batches import MAX_BATCH_TOKENS
 from hf_elmo.inference.embedding import Layers, Pooling, embed
-from hf_elmo.loading import find_device
+from hf_elmo.loading import check_name, find_device
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -78,18 +78,18 @@ class SentenceEmbedder:
             TypeError: If the batch has another type.
             ValueError: If the batch lacks the text column, or an argument is wrong.
         """
-        if not isinstance(batch, dict) and not is_arrow(batch):
+        if not isinstance(batch, Mapping) and not is_arrow(batch):
             raise TypeError(
                 "Expected a dictionary of columns, or a record batch or table of pyarrow, got "
                 f"{type(batch).__name__}."
             )
-        columns = list(batch) if isinstance(batch, dict) else batch.schema.names
+        columns = list(batch) if isinstance(batch, Mapping) else batch.schema.names
         if self.text_column not in columns:
             raise ValueError(
                 f"Expected a column {self.text_column!r} of sentences, got {', '.join(columns)}. "
                 "Name the right one with text_column."
             )
-        if isinstance(batch, dict):
+        if isinstance(batch, Mapping):
             arrays = self.embed(map(split_words, batch[self.text_column]))
             vectors = np.stack(arrays) if arrays and self.pooling != "none" else arrays
             return {**batch, self.vectors_column: vectors}
@@ -167,6 +167,7 @@ def load_model(
     place = find_device(device)
     uses_onnx = _uses_onnx(dtype, quantization, backend, place)
     try:
+        check_name(resolve_name(name))
         tokenizer = ElmoTokenizer.from_pretrained(resolve_name(name))
         if uses_onnx and quantization is None and backend == "auto":
             uses_onnx = is_onnx_default(resolve_name(name))

@@ -63,6 +63,12 @@ class WindowRunner:
         self.device = device
         self.dtype = dtype
         self.boundaries = spell_boundaries(model.config)
+        cells = model.config.max_characters_per_token
+        if self.boundaries[0] is not None and tokenizer.max_characters_per_token != cells:
+            raise ValueError(
+                f"Expected a tokenizer with max_characters_per_token {cells}, as the model has, "
+                f"got {tokenizer.max_characters_per_token}. Load it by the name of the model."
+            )
 
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
         """Run a batch in windows; its first sentence must be the longest.

@@ -160,7 +160,12 @@ def find_files(pattern: str) -> list[str]:
     """
     found = _list_files(pattern)
     if not found:
-        raise FileNotFoundError(f"Expected files to read, found none at {pattern}.")
+        advice = ""
+        if Path(pattern).is_dir():
+            advice = f" It is a folder: name its files, '{pattern.rstrip('/')}/*'."
+        elif Path(pattern).exists():
+            advice = " It is not a regular file: store it first, or pipe it to `embed -`."
+        raise FileNotFoundError(f"Expected files to read, found none at {pattern}.{advice}")
     return found
 
 
@@ -171,7 +176,7 @@ def _list_files(pattern: str) -> list[str]:
         return [system.unstrip_protocol(name) for name in names if system.isfile(name)]
     if Path(pattern).is_file():
         return [pattern]
-    names = sorted(glob.glob(pattern))  # noqa: PTH207 (any folder)
+    names = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 (any folder)
     return [name for name in names if Path(name).is_file()]
 
 

@@ -45,10 +45,37 @@ def test_target_that_is_there_is_kept(weights: Path, place: Path) -> None:
 
 def test_target_that_is_a_model_is_replaced_by_force(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
-    (place / "model" / "old").touch()
+    (place / "model" / "model-00001-of-00002.safetensors").touch()  # of an older model
     convert_checkpoint(weights, place / "model", force=True)
-    assert not (place / "model" / "old").exists()
+    assert not (place / "model" / "model-00001-of-00002.safetensors").exists()
     assert [path.name for path in place.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "runs", ".git", "config.json.orig"])
+def test_model_with_files_of_the_user_is_kept_even_by_force(
+    weights: Path, place: Path, name: str
+) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "model" / name).mkdir()
+    with pytest.raises(ConversionError, match="is not a file of a model, so"):
+        convert_checkpoint(weights, place / "model", force=True)
+    assert (place / "model" / name).exists()
+
+
+def test_target_never_contains_another_file_of_the_command(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    options = weights.with_name("options.json").rename(place / "model" / "config.json")
+    with pytest.raises(ConversionError, match=r"nor another file of this command, got .*config"):
+        convert_checkpoint(weights, place / "model", force=True, options=options)
+    assert options.exists()
+
+
+def test_target_without_a_name_is_refused(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    with pytest.raises(ConversionError, match="expected the name of a file or folder"):
+        convert_checkpoint(weights, ".", force=True)
 
 
 def test_target_that_is_no_model_is_kept_even_by_force(weights: Path, place: Path) -> None:

@@ -65,6 +65,9 @@ tagger = transformers.pipeline(
     "token-classification", "AutoModelForTokenClassification", trust_remote_code=True, device="cpu"
 )
 assert len(tagger(" ".join(SENTENCE))) == len(SENTENCE)
+again = "AutoModelForTokenClassification-again"
+tagger = transformers.pipeline("token-classification", again, trust_remote_code=True, device="cpu")
+assert len(tagger(" ".join(SENTENCE))) == len(SENTENCE)
 """
 
 

@@ -676,3 +676,12 @@ def test_two_vocabularies_are_refused_as_the_format_has_one(tmp_path: Path) -> N
         convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
     write_words(tmp_path / "model" / VOCABULARY_NAME, words)
     convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
+
+
+@pytest.mark.parametrize("name", ["w_softmax_weights.hdf5", "w_vocab.txt"])
+def test_files_that_would_be_read_with_the_target_are_refused(name: str, tmp_path: Path) -> None:
+    convert_checkpoint(write_bilm(tmp_path, make_bilm()), tmp_path / "model")
+    (tmp_path / name).write_text("of another model")
+    with pytest.raises(ConversionError, match=f"{name}: would be read together with"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "w.hdf5", to="bilm-hdf5", force=True)
+    assert (tmp_path / name).read_text() == "of another model"

@@ -14,7 +14,13 @@ from bilm_tf import make_bilm, write_bilm
 from safetensors.torch import load_file, save_file
 
 from convert import ConversionError, convert_checkpoint
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from hf_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoModel,
+    ElmoTokenizer,
+    make_model_card,
+)
 from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
 
 
@@ -205,3 +211,14 @@ def test_a_model_over_pieces_is_refused(weights: Path, place: Path) -> None:
     (place / "model" / "pieces.json").write_text("{}")
     with pytest.raises(ConversionError, match="got one over pieces"):
         convert_checkpoint(place / "model", place / "other")
+
+
+def test_a_model_saved_without_its_softmax_predicts_no_words(
+    tiny_config: ElmoConfig, place: Path
+) -> None:
+    tiny_config.vocab_size = 20
+    ElmoModel(tiny_config).save_pretrained(place / "one")
+    (place / "one" / "target_vocab.txt").write_text("<S>\n")  # of no use without a softmax
+    assert convert_checkpoint(place / "one", place / "two").config.vocab_size == 0
+    for folder in ("one", "two"):
+        assert "softmax" not in make_model_card(ElmoConfig.from_pretrained(place / folder))

@@ -92,8 +92,10 @@ def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: 
         (["{empty}", "x.h5"], "Expected sentences in the input"),
         (["{text}", "x.h5", "--device", "gpu"], "Expected a device that is here"),
         (["{text}", "x.h5", "--device", "cuda:99"], "cpu, cuda or the like, got 'cuda:99'"),
+        (["{text}", "x.h5", "--device", "meta"], "cpu, cuda or the like, got 'meta'"),
+        (["{text}", "x.h5", "--layers=--1"], "Expected layers mix, all, top, mean or a number"),
         (
-            ["{text}", "x.h5", "--device", "meta", "--quantization", "int8"],
+            ["{text}", "x.h5", "--dtype", "bfloat16", "--backend", "onnx"],
             "Use the device cpu and the backend onnx",
         ),
     ],

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -50,6 +51,17 @@ def test_a_dictionary_gets_a_list_of_arrays(
         assert vectors.dtype == output_dtype
         np.testing.assert_array_equal(vectors, right)
     assert "vectors" not in batch
+
+
+def test_datasets_get_a_column(tiny_model: ElmoModel, tiny_folder: Path) -> None:
+    rows = datasets.Dataset.from_dict({"text": [" ".join(words) for words in SENTENCES]})
+    result = rows.map(SentenceEmbedder(str(tiny_folder), pooling="mean"), batched=True)
+    np.testing.assert_array_equal(result["vectors"], np.stack(compute(tiny_model, pooling="mean")))
+
+
+def test_a_model_that_does_not_exist_is_named_at_once() -> None:
+    with pytest.raises(ValueError, match=r"Could not load 'my-emlo', .* there is no such folder"):
+        SentenceEmbedder("my-emlo").load()
 
 
 def test_pooled_vectors_are_one_array(tiny_model: ElmoModel, tiny_folder: Path) -> None:

@@ -94,3 +94,9 @@ def test_other_errors_pass(model: ElmoModel, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(model, "run_bilm", fail)
     with pytest.raises(RuntimeError, match="shapes differ"):
         run(model)
+
+
+def test_the_tokenizer_of_another_model_is_refused(tiny_model: ElmoModel) -> None:
+    tokenizer = ElmoTokenizer(max_characters_per_token=20)
+    with pytest.raises(ValueError, match="max_characters_per_token 50, as the model has, got 20"):
+        WindowRunner(tiny_model, tokenizer, torch.stack, BUDGET, tiny_model.device, torch.float32)

@@ -3,6 +3,7 @@ import gzip
 import io
 import itertools
 import lzma
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,13 @@ import fsspec
 import pytest
 
 from hf_elmo.text import text_reader as text_module
-from hf_elmo.text.text_reader import read_dataset, read_files, read_sentences, shuffle
+from hf_elmo.text.text_reader import (
+    find_files,
+    read_dataset,
+    read_files,
+    read_sentences,
+    shuffle,
+)
 
 
 def write(folder: Path, **files: list[str]) -> list[str]:
@@ -329,3 +336,19 @@ def test_raw_text_leaves_its_words_out_of_the_vocab_of_the_pipeline() -> None:
 def test_an_unknown_language_is_told() -> None:
     with pytest.raises(ValueError, match="Expected a spaCy language or pipeline, got 'xq'"):
         list(read([b"text"], "raw", "xq"))
+
+
+def test_two_stars_mean_any_number_of_folders(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("1.txt", "a/2.txt", "a/b/3.txt")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert find_files(f"{tmp_path}/**/*.txt") == [str(path) for path in paths]
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match=r"It is a folder: name its files, '.*/[*]'"):
+        find_files(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="pipe it to `embed -`"):
+        find_files(str(tmp_path / "pipe"))
