@@ -17,6 +17,7 @@ LENGTHS = {
     ("squad", "static" + NARROW): (9, 24),
     ("squad", "elmo" + NARROW): (9, 16),
     ("ner", "static"): (100,),
+    ("ner", "elmo"): (50,),
     ("ner", "static" + NARROW): (50, 100),
     ("ner", "elmo" + NARROW): (50, 100),
 }
