@@ -156,15 +156,16 @@ def convert_checkpoint(
             text = None if sentences is None else Path(sentences)
             difference = verify_model(new, Path(verify), text, dtype=dtype)
             conversion = replace(conversion, difference=difference)
-        move_into_place(new, target, force=force)
+        move_into_place(new, target, sources, force=force)
     return conversion if push is None else replace(conversion, url=push_folder(target, push))
 
 
 def _check_request(sources: Iterable[Path], target: Path, dtype: str) -> None:
     if dtype not in NUMBER_SIZES:
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
-    if not target.name:
-        raise ConversionError(f"{target}: expected the name of a file or folder to write.")
+    here = Path.cwd()
+    if target.resolve() in (here, *here.parents):  # moving it would change all relative paths
+        raise ConversionError(f"{target}: expected a target that does not contain this folder.")
     for place in (source.resolve() for source in sources if source.exists()):
         if target.resolve() in (place, *place.parents):
             raise ConversionError(

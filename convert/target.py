@@ -8,7 +8,7 @@ files that are already in place and equal to the new ones are kept.
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,11 +32,11 @@ def check_target(target: Path, *, force: bool) -> None:
         raise ConversionError(
             f"{target}: is a folder with something else than a model; keeping it."
         )
-    foreign = hf_folder.find_foreign(target) if target.is_dir() else None
-    if foreign is not None:
+    foreign = hf_folder.find_foreign(target) if target.is_dir() else []
+    if foreign:
         raise ConversionError(
-            f"{foreign}: is not a file of a model, so {target} is not replaced. Move it, or choose "
-            "another target."
+            f"{target}: is not replaced, because it contains {', '.join(foreign)}. Move that, or "
+            "choose another target."
         )
 
 
@@ -74,11 +74,11 @@ def make_work_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def move_into_place(new: Path, target: Path, *, force: bool) -> None:
+def move_into_place(new: Path, target: Path, sources: Iterable[Path], *, force: bool) -> None:
     """Move the target and its companion files from the work folder into place.
 
     Existing companion files are replaced only together with an existing target. Without a target,
-    they may belong to another model.
+    they may belong to another model. `sources` are never replaced.
     """
     paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
     moves = [(path, target.with_name(path.name)) for path in paths]
@@ -90,6 +90,8 @@ def move_into_place(new: Path, target: Path, *, force: bool) -> None:
                 "model. Move it or choose another folder."
             )
         check_target(place, force=force)
+        if any(place.exists() and source.exists() and place.samefile(source) for source in sources):
+            raise ConversionError(f"{place}: is read by this command. Choose another target.")
     for path, place in moves:
         _move(path, place, new.parent.with_name(OLD))
 

@@ -1,5 +1,6 @@
 """Base class of all ELMo models: initial values, strict loading, saving."""
 
+import copy
 import json
 import os
 import shutil
@@ -61,7 +62,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def make_card(self, **options: Any) -> str:
         """Return the text of the model's card; options as for `make_model_card`."""
-        return make_model_card(self.config, **options)
+        config = copy.deepcopy(self.config)
+        config.architectures = [type(self).__name__]  # as saving sets it
+        return make_model_card(config, **options)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -126,6 +126,8 @@ class LayerSource:
         Returns:
             The layers, and a function that takes their gradients (None if the biLM is not trained).
         """
+        if is_train:
+            self.is_initializing = False
         if is_train and self.frozen and self.cache is None:
             self.cache = make_layer_cache()
         batch = self._batch if is_train else None

@@ -4,6 +4,7 @@ A listener holds no biLM. It reads the layers of docs from the `elmo` component 
 can be in any batch, and the `elmo` component need not have processed them.
 """
 
+from copy import deepcopy
 from typing import Any
 
 from spacy.util import registry
@@ -27,49 +28,52 @@ class Replacement:
 
     Args:
         bilm: Section of the biLM.
-        section: Section `model.tok2vec` of a component: a listener, or an `ElmoTok2Vec`.
+        section: Section `model.tok2vec` of a component.
 
     Attributes:
         new: What spaCy writes to each path, empty at first.
+        is_written: Whether the content is written.
     """
 
     def __init__(self, bilm: dict[str, Any], section: dict[str, Any]) -> None:
-        self._bilm, self._section, self._before = bilm, section, dict(section)
-        self._is_written = False
+        self._bilm, self._section, self._before = bilm, section, deepcopy(section)
         self.new: dict[str, Any] = {}
+        self.is_written = False
 
     def includes(self, section: dict[str, Any]) -> bool:
         """Return whether a section is another path of this change."""
-        return not self._is_written and any(x is section for x in (self._section, self.new))
+        return section is self._section or section is self.new
 
     def write(self, listener: ThincModel) -> None:
         """Replace the section of a listener.
 
         Raises:
-            ValueError: If `model.tok2vec` has no such section.
+            ValueError: If `model.tok2vec` has no section of a listener.
         """
-        if not self._is_written:
-            self._is_written = True
-            if not any(value is self.new for value in self._section.values()):
-                self._section = self.new  # the path of the complete section was named
-            self._section.update(self._before)
         place = "elmo_output" if listener.attrs["position"] == "output" else "elmo"
-        is_alone = self._section["@architectures"] == LISTENER
-        old = self._section if is_alone else self._section.get(place, {})
-        if old.get("@architectures") != LISTENER:
-            raise ValueError(
-                f"Expected a {LISTENER} in the section model.tok2vec of a component whose "
-                f"listeners are replaced, or in its section {place}, got none."
-            )
-        mix = {"@architectures": MIX, "model": dict(self._bilm), "listener": dict(old)}
-        if is_alone:
+        for section in (self._section, self.new):  # one of them is in the configuration
+            if not self.is_written:
+                section.clear()
+                section.update(deepcopy(self._before))
+            found = _list_listeners(section)
+            if not found:
+                raise ValueError(f"Expected a {LISTENER} in the section model.tok2vec, got none.")
+            old = next((x for x in found if x is section.get(place)), found[0])
+            mix = {"@architectures": MIX, "model": dict(self._bilm), "listener": dict(old)}
             old.clear()
             old.update(mix)
-        else:
-            self._section[place] = mix
+        self.is_written = True
 
 
-_REPLACEMENTS: list[Replacement] = []  # the last one
+def _list_listeners(section: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the sections of listeners that are not replaced."""
+    if section.get("@architectures") in (LISTENER, MIX):
+        return [section] if section["@architectures"] == LISTENER else []
+    parts = (part for part in section.values() if isinstance(part, dict))
+    return [found for part in parts for found in _list_listeners(part)]
+
+
+_REPLACEMENTS: list[Replacement] = []  # the current one last, after failed ones
 
 
 @registry.architectures(LISTENER)
@@ -154,6 +158,8 @@ def replace_listener_config(
         bilm_config: Section of the biLM.
         tok2vec_config: Section `model.tok2vec` of the component: a listener, or an `ElmoTok2Vec`.
     """
-    if not _REPLACEMENTS or not _REPLACEMENTS[-1].includes(tok2vec_config):
-        _REPLACEMENTS[:] = [Replacement(bilm_config, tok2vec_config)]
-    return _REPLACEMENTS[-1].new
+    known = [x for x in _REPLACEMENTS if x.includes(tok2vec_config) and not x.is_written]
+    current = known[0] if known else Replacement(bilm_config, tok2vec_config)
+    others = [x for x in _REPLACEMENTS if x is not current and not x.is_written]
+    _REPLACEMENTS[:] = [*others, current]
+    return current.new

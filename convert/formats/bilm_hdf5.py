@@ -233,10 +233,10 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     has_words = checkpoint.words is not None or checkpoint.target_words is not None
     for name, is_written in ((SOFTMAX_NAME, has_softmax), (VOCABULARY_NAME, has_words)):
         place = _places(target, name)[0]
-        if place.exists() and not is_written:
+        if target.exists() and place.exists() and not is_written:
             raise ConversionError(
-                f"{place}: would be read together with {target}, but belongs to another model. "
-                "Move it, or choose another target."
+                f"{place}: may belong to the model that is replaced, and the new one has no such "
+                "file. Move it, or choose another target."
             )
     config = checkpoint.config
     has_norm = config.mix_layer_norm != "none"

@@ -177,7 +177,7 @@ def gather_checkpoint(
 def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
     """Read a vocabulary as bilm-tf does: one word per line, without surrounding whitespace."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             words = tuple(word for word in map(str.strip, file) if word != SKIPPED_LINE)
     except UnicodeDecodeError as error:
         raise ConversionError(

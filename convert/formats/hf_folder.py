@@ -15,6 +15,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
+import hf_elmo
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -39,11 +40,12 @@ from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
-# Files that the converter and `save_pretrained` write.
+# Files that the converter, transformers and the Hub write into the folder of a model.
 OWN_FILES = re.compile(
     r"(config|tokenizer_config|special_tokens_map|added_tokens|char_vocab|word_vocab)\.json"
-    rf"|model(-\d{{5}}-of-\d{{5}})?\.safetensors(\.index\.json)?|README\.md"
+    r"|(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)(\.index\.json)?"
     rf"|{re.escape(VOCABULARY_NAME)}|{re.escape(PIECES_NAME)}|{re.escape(MIXES)}"
+    r"|README\.md|\.gitattributes|\.cache"
 )
 MALFORMED = (  # errors of readers for missing files and unexpected JSON
     AttributeError,
@@ -73,9 +75,11 @@ def recognises(path: Path) -> bool:
     return isinstance(config, dict) and config.get("model_type") == ElmoConfig.model_type
 
 
-def find_foreign(folder: Path) -> Path | None:
-    """Find a file or folder that does not belong to a model, if any."""
-    return next((x for x in sorted(folder.iterdir()) if not OWN_FILES.fullmatch(x.name)), None)
+def find_foreign(folder: Path) -> list[str]:
+    """List the names of files and folders that do not belong to a model."""
+    code = {path.name for path in Path(hf_elmo.__file__).parent.glob("*.py")}  # of `include_code`
+    names = sorted(path.name for path in folder.iterdir())
+    return [name for name in names if name not in code and not OWN_FILES.fullmatch(name)]
 
 
 # --- Reading ---
@@ -111,7 +115,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     with file:
         names = {name.removeprefix("elmo."): name for name in file.keys()}  # noqa: SIM118
         target_words = None
-        if "softmax.weight" not in names:
+        if not any(name.startswith("softmax.") for name in names):
             config.vocab_size = 0  # a model that was saved without its softmax keeps the number
         elif (folder / VOCABULARY_NAME).is_file():
             target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)

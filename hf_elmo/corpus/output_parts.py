@@ -37,6 +37,7 @@ PARTS = "*.safetensors"
 FOLDER_FILES = re.compile(
     rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output|replaced|\..*"
 )
+LOADING = {"computation dtype", "quantization", "backend", "config"}  # settings of loading
 PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
 IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
@@ -50,7 +51,7 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
     is_torch = isinstance(choose_backend(bilm), ElmoPreTrainedModel)
     return {
         **asdict(settings),
-        "computed in": str(bilm.dtype).removeprefix("torch."),
+        "computation dtype": str(bilm.dtype).removeprefix("torch."),
         "quantization": bilm.quantization,
         "backend": "torch" if is_torch else "onnx",
         "config": model.config.checksum(),
@@ -81,8 +82,8 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
         key for key, value in run.items() if key in begun and begun[key] != value
     ]
     if different:
-        if len(different) > 1 and "weights" in different:  # they differ for that reason
-            different.remove("weights")
+        if not LOADING.isdisjoint(different):  # so the weights differ too
+            different = [key for key in different if key != "weights"]
         listed = (f"{key} {begun[key]!r} (now {run[key]!r})" for key in different)
         raise ValueError(
             f"{folder} belongs to a run with other settings: {', '.join(listed)}. "

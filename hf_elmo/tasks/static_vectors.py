@@ -51,10 +51,10 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
                 break
             if "\n" in word:  # the words are stored one per line
                 continue
-            if not np.isfinite(vector).all():
+            wrong = vector[~np.isfinite(vector)]
+            if len(wrong):
                 raise ValueError(
-                    f"{path}: expected finite numbers, found {', '.join(map(str, vector[:5]))} for "
-                    f"{word!r}, word {len(words) + 1}."
+                    f"{path}: expected finite numbers, found {wrong[0]} in the vector of {word!r}."
                 )
             words.append(word)
             vectors.append(vector)

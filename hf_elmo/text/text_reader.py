@@ -162,9 +162,9 @@ def find_files(pattern: str) -> list[str]:
     if not found:
         advice = ""
         if Path(pattern).is_dir():
-            advice = f" It is a folder: name its files, '{pattern.rstrip('/')}/*'."
+            advice = f" It is a folder: name its files, '{glob.escape(pattern.rstrip('/'))}/*'."
         elif Path(pattern).exists():
-            advice = " It is not a regular file: store it first, or pipe it to `embed -`."
+            advice = " It is not a regular file: store its text in one."
         raise FileNotFoundError(f"Expected files to read, found none at {pattern}.{advice}")
     return found
 
@@ -176,7 +176,9 @@ def _list_files(pattern: str) -> list[str]:
         return [system.unstrip_protocol(name) for name in names if system.isfile(name)]
     if Path(pattern).is_file():
         return [pattern]
-    names = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 (any folder)
+    names = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207 (any folder)
+    if "**" in pattern:  # links to folders could give a file several names
+        names = list({Path(name).resolve(): name for name in reversed(names)}.values())[::-1]
     return [name for name in names if Path(name).is_file()]
 
 

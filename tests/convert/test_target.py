@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from convert import ConversionError, convert_checkpoint
 from convert.__main__ import app
 from convert.formats import hf_folder
+from hf_elmo.remote_code import include_code
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_model_with_files_of_the_user_is_kept_even_by_force(
 ) -> None:
     convert_checkpoint(weights, place / "model")
     (place / "model" / name).mkdir()
-    with pytest.raises(ConversionError, match="is not a file of a model, so"):
+    with pytest.raises(ConversionError, match=f"not replaced, because it contains {name}"):
         convert_checkpoint(weights, place / "model", force=True)
     assert (place / "model" / name).exists()
 
@@ -70,12 +71,31 @@ def test_target_never_contains_another_file_of_the_command(weights: Path, place:
     assert options.exists()
 
 
-def test_target_without_a_name_is_refused(
-    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+def test_companion_file_of_the_target_is_never_a_source(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "x.hdf5", to="bilm-hdf5")
+    options = place / "x_options.json"
+    options.write_text(options.read_text() + " ")
+    with pytest.raises(ConversionError, match=r"x_options\.json: is read by this command"):
+        convert_checkpoint(weights, place / "x.hdf5", to="bilm-hdf5", force=True, options=options)
+    assert options.read_text().endswith(" ")
+
+
+@pytest.mark.parametrize("target", [".", "../place", ".."])
+def test_the_current_folder_is_never_the_target(
+    weights: Path, place: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     monkeypatch.chdir(place)
-    with pytest.raises(ConversionError, match="expected the name of a file or folder"):
-        convert_checkpoint(weights, ".", force=True)
+    with pytest.raises(ConversionError, match="does not contain this folder"):
+        convert_checkpoint(weights, target, force=True)
+
+
+def test_model_with_files_of_the_hub_is_replaced_by_force(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    include_code(place / "model")
+    (place / "model" / ".cache").mkdir()
+    (place / "model" / ".gitattributes").touch()
+    convert_checkpoint(weights, place / "model", force=True)
+    assert not (place / "model" / ".gitattributes").exists()
 
 
 def test_target_that_is_no_model_is_kept_even_by_force(weights: Path, place: Path) -> None:

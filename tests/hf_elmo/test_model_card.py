@@ -10,6 +10,7 @@ from task_cases import make_case
 
 from hf_elmo import (
     ElmoConfig,
+    ElmoForPreTraining,
     ElmoForSequenceClassification,
     ElmoForTokenClassification,
     ElmoModel,
@@ -188,3 +189,10 @@ def test_saving_can_push(tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Pa
     tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True, repo_id="other")
     assert [call["repo_id"] for call in hub.calls] == ["someone/saved", "someone/other"]
     assert (tmp_path / "saved" / "model.safetensors").exists()
+
+
+def test_card_is_that_of_the_models_class(tiny_config: ElmoConfig) -> None:
+    config = ElmoConfig(**{**tiny_config.to_dict(), "vocab_size": 7})
+    for head, other in ((ElmoForPreTraining, "ElmoModel"), (ElmoModel, "ElmoForPreTraining")):
+        config.architectures = [other]
+        assert ("softmax" in head(config).make_card()) == (head is ElmoForPreTraining)

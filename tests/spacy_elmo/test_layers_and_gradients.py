@@ -63,6 +63,8 @@ def test_training_needs_no_sentences_before_its_first_batch(
     add_tagger(nlp)
     with nlp.select_pipes(disable=["elmo"] if is_sourced else []):
         examples, optimizer = initialize(nlp)
+    with pytest.raises(ValueError, match="Expected a doc with sentence boundaries"):
+        nlp.update(examples, sgd=optimizer, exclude=["elmo", "sentencizer"])
     nlp.update(examples, sgd=optimizer, annotates=["sentencizer"])
     with pytest.raises(ValueError, match="Expected a doc with sentence boundaries"):
         nlp.get_pipe("tagger").predict([Doc(nlp.vocab, words=["A", "bank"])])

@@ -142,6 +142,31 @@ def test_a_replaced_listener_inside_a_tok2vec_can_be_loaded(
     assert loaded("The bank")[1].tag_ == nlp("The bank")[1].tag_ == "X"
 
 
+def test_a_replaced_listener_of_any_architecture_can_be_loaded(
+    nlp: Language, add_elmo: AddElmo, tmp_path: Path
+) -> None:
+    add_elmo()
+    encoder = {"@architectures": "spacy.MaxoutWindowEncoder.v2", "width": 16, "depth": 1}
+    tok2vec = {
+        "@architectures": "spacy.Tok2Vec.v2",
+        "embed": {"@architectures": "spacy_elmo.ElmoListener.v1", "width": 16},
+        "encode": {**encoder, "window_size": 1, "maxout_pieces": 2},
+    }
+    for name in ("tagger", "other"):
+        nlp.add_pipe("tagger", name, config={"model": {"tok2vec": tok2vec}}).add_label("X")
+    initialize(nlp)
+    path = "model.tok2vec.embed"
+    with pytest.raises(ValueError, match="E887"):
+        nlp.replace_listeners("elmo", "tagger", [path, path])
+    with pytest.raises(ValueError, match="E886"):
+        nlp.replace_listeners("elmo", "tagger", ["model.tok2vec.input"])
+    for name in ("other", "tagger"):
+        nlp.replace_listeners("elmo", name, [path])
+    nlp.remove_pipe("elmo")
+    nlp.to_disk(tmp_path)
+    assert spacy.load(tmp_path)("The bank")[1].tag_ == "X"
+
+
 def test_an_entity_linker_learns_the_width(nlp: Language, add_elmo: AddElmo) -> None:
     add_elmo()
     listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}

@@ -173,6 +173,8 @@ def test_shared_tok2vec_can_stand_beside_elmo(pipeline: Language, tmp_path: Path
         ["model.tok2vec.elmo", "model.tok2vec.elmo_output"],
         ["model.tok2vec.elmo_output", "model.tok2vec.elmo"],
         ["model.tok2vec", "model.tok2vec"],
+        ["model.tok2vec.elmo", "model.tok2vec"],
+        ["model.tok2vec.elmo_output", "model.tok2vec"],
     ],
 )
 def test_both_listeners_can_be_replaced(
@@ -185,6 +187,8 @@ def test_both_listeners_can_be_replaced(
     pipeline.update(examples, sgd=optimizer)
     pipeline.get_pipe("elmo").source.cache = None
     expected = collect_predictions(pipeline)
+    with pytest.raises(ValueError, match="E886"):
+        pipeline.replace_listeners("elmo", "tagger", ["model.tok2vec.elmo", "model.tok2vec.no"])
     pipeline.replace_listeners("elmo", "tagger", paths)
     pipeline.remove_pipe("elmo")
     pipeline.to_disk(tmp_path)

@@ -499,7 +499,7 @@ def test_lines_that_bilm_tf_skips_are_no_words(tmp_path: Path) -> None:
     bilm = make_bilm(reads_words=True)
     path = write_bilm(tmp_path, bilm)
     text = "\n".join([*WORDS[:3], "!!!MAXTERMID", " the \t", *WORDS[4:]])
-    (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text(text, encoding="utf-8-sig")  # a byte order mark, too
     convert_checkpoint(path, tmp_path / "model")
     got = run_model(tmp_path / "model", ["the", "bank"])
     np.testing.assert_allclose(got, evaluate(bilm, ["the", "bank"]), atol=1e-5, rtol=0)
@@ -679,9 +679,10 @@ def test_two_vocabularies_are_refused_as_the_format_has_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["w_softmax_weights.hdf5", "w_vocab.txt"])
-def test_files_that_would_be_read_with_the_target_are_refused(name: str, tmp_path: Path) -> None:
+def test_files_of_a_replaced_model_are_not_left_beside_the_new(name: str, tmp_path: Path) -> None:
     convert_checkpoint(write_bilm(tmp_path, make_bilm()), tmp_path / "model")
     (tmp_path / name).write_text("of another model")
-    with pytest.raises(ConversionError, match=f"{name}: would be read together with"):
+    convert_checkpoint(tmp_path / "model", tmp_path / "w.hdf5", to="bilm-hdf5")
+    with pytest.raises(ConversionError, match=f"{name}: may belong to the model that is replaced"):
         convert_checkpoint(tmp_path / "model", tmp_path / "w.hdf5", to="bilm-hdf5", force=True)
     assert (tmp_path / name).read_text() == "of another model"

@@ -124,7 +124,7 @@ def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, t
 def test_a_run_does_not_go_on_with_another_dtype(tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.h5")
     start_and_fail(tiny_model, text, output)
-    message = r"other settings: computed in 'float32' \(now 'bfloat16'\)\. Use these"
+    message = r"other settings: computation dtype 'float32' \(now 'bfloat16'\)\. Use these"
     with pytest.raises(ValueError, match=message):
         embed_file(text, output, tiny_model.bfloat16(), tokenizer, SETTINGS)
 

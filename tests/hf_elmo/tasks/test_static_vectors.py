@@ -71,8 +71,8 @@ def test_the_first_vectors_are_read_on_request(tmp_path: Path) -> None:
         ("cat 1 2\ndog 1\n", "line 2: expected a word and 2 numbers, found 'dog 1'"),
         ("cat 1 2\ndog 1 x\n", "line 2: expected a word and 2 numbers, found 'dog 1 x'"),
         ("", "expected vectors of words, found none"),
-        ("cat 1 2\ndog 1 nan\n", "expected finite numbers, found 1.0, nan for 'dog', word 2"),
-        ("cat 1 -inf\ndog 1 2\n", "expected finite numbers, found 1.0, -inf for 'cat', word 1"),
+        ("cat 1 2\ndog 1 nan\n", "expected finite numbers, found nan in the vector of 'dog'"),
+        ("cat 1 -inf\ndog 1 2\n", "expected finite numbers, found -inf in the vector of 'cat'"),
         ("cat 1 2\ndog\n", "line 2: expected a word and 2 numbers, found 'dog'"),
     ],
 )
