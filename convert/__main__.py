@@ -121,7 +121,8 @@ def main(
         bool,
         typer.Option(
             "--force",
-            help="Replace an existing TARGET and its own files beside it, such as options.",
+            help="Replace an existing TARGET and its own files beside it, such as options. A "
+            "folder with files that do not belong to a model is kept.",
         ),
     ] = False,
     dry_run: Annotated[

@@ -124,7 +124,8 @@ EPOCHS = {
     "srl": (5, 5),
     "coref": (9, 9),
     "ner": (100, 50),
-    "sentiment": (4, 4),
+    "sentiment": (8, 8),
+    "sentiment" + NARROW: (4, 4),
 }
 # Runs without a number of epochs: train until the dev score stops improving.
 PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]

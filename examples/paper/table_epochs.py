@@ -16,10 +16,14 @@ LENGTHS = {
     ("entailment", "elmo"): (15, 30),
     ("squad", "static" + NARROW): (9, 24),
     ("squad", "elmo" + NARROW): (9, 16),
+    ("coref", "elmo"): (36,),
+    ("coref", "elmo" + NARROW): (9,),
     ("ner", "static"): (100,),
     ("ner", "elmo"): (50,),
     ("ner", "static" + NARROW): (50, 100),
     ("ner", "elmo" + NARROW): (50, 100),
+    ("sentiment", "static"): (4, 8),
+    ("sentiment", "elmo"): (4, 8),
 }
 HEADER = ("task", "input", "dimensions", "epochs", "best dev score", "at epoch", "test")
 
