@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -54,6 +53,7 @@ def test_a_dictionary_gets_a_list_of_arrays(
 
 
 def test_datasets_get_a_column(tiny_model: ElmoModel, tiny_folder: Path) -> None:
+    datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"text": [" ".join(words) for words in SENTENCES]})
     result = rows.map(SentenceEmbedder(str(tiny_folder), pooling="mean"), batched=True)
     np.testing.assert_array_equal(result["vectors"], np.stack(compute(tiny_model, pooling="mean")))
