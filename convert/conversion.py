@@ -165,12 +165,14 @@ def _check_request(sources: Iterable[Path], target: Path, dtype: str) -> None:
         raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
     here = Path.cwd()
     if target.resolve() in (here, *here.parents):  # moving it would change all relative paths
-        raise ConversionError(f"{target}: expected a target that does not contain this folder.")
+        raise ConversionError(
+            f"{target}: expected a target that does not contain the current folder."
+        )
     for place in (source.resolve() for source in sources if source.exists()):
         if target.resolve() in (place, *place.parents):
             raise ConversionError(
-                f"{target}: expected a target that is not the source and does not contain it, nor "
-                f"another file of this command, got {place}."
+                f"{target}: expected a target that is not the source and does not contain it, but "
+                f"{place} is read by this command."
             )
 
 

@@ -8,7 +8,7 @@ files that are already in place and equal to the new ones are kept.
 import filecmp
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def make_work_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def move_into_place(new: Path, target: Path, sources: Iterable[Path], *, force: bool) -> None:
+def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: bool) -> None:
     """Move the target and its companion files from the work folder into place.
 
     Existing companion files are replaced only together with an existing target. Without a target,

@@ -58,14 +58,13 @@ def get_roles(doc: Doc) -> list[Role]:
     Raises:
         ValueError: If the doc holds no roles, or the number of tokens has changed since then.
     """
-    found = doc.user_data.get(ROLES_KEY)
-    if found is None or found[0] != len(doc):
+    num_tokens, roles = doc.user_data.get(ROLES_KEY, (None, ()))
+    if num_tokens != len(doc):
         raise ValueError(
             "This doc holds no semantic roles: run an 'elmo_task' component with a model of the "
-            "task srl. Docs that were joined, cut out of another, or split or merged after that, "
-            "have lost theirs: run it on them."
+            "task srl. Run it again on a doc that was joined from others or cut out of another, "
+            "or if tokens were split or merged."
         )
-    _, roles = found
     return [Role(doc[place], label, doc[start:end]) for place, label, start, end in roles]
 
 

@@ -178,7 +178,7 @@ def _list_files(pattern: str) -> list[str]:
         return [pattern]
     names = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207 (any folder)
     if "**" in pattern:  # links to folders could give a file several names
-        names = list({Path(name).resolve(): name for name in reversed(names)}.values())[::-1]
+        names = sorted({Path(name).resolve(): name for name in reversed(names)}.values())
     return [name for name in names if Path(name).is_file()]
 
 
