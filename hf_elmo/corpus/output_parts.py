@@ -78,6 +78,7 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
         with replace(path) as temporary:
             temporary.write_text(json.dumps(run, indent=2))
     begun = json.loads(path.read_text())
+    # Older versions stored fewer settings.
     different = [key for key in begun if key in run and begun[key] != run[key]]
     if different:
         if not LOADING.isdisjoint(different):  # so the weights differ too
