@@ -30,7 +30,7 @@ def read_fasta(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
                 yield name, residues
             name, residues = line[1:].strip(), []
         else:
-            residues += line.strip().upper().rstrip("*").replace("-", "")
+            residues += "".join(line.split()).upper().rstrip("*").replace("-", "")
 
 
 if sys.argv[1:]:

@@ -115,7 +115,7 @@ class LayerCache:
                 self.is_full = True
                 logger.warning(
                     "The cache of ELMo layers is full at %d sentences. Others are recomputed in "
-                    "each epoch. Its max_bytes sets its size.",
+                    "each epoch. To enlarge it, set --cache-bytes (train) or max_bytes (spaCy).",
                     len(self),
                 )
 
