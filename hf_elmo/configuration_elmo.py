@@ -145,23 +145,23 @@ class ElmoConfig(PreTrainedConfig):
     use_cell_projection: bool = True
     num_hidden_layers: int = 2
     bidirectional: bool = True
-    forget_bias: float = 1.0
+    forget_bias: float | int = 1.0
     cell_clip: float | int | None = 3.0
     projection_clip: float | int | None = 3.0
     use_residual: bool = True
     hidden_size: int | None = None
     vocab_size: int = 0
 
-    mix_weights: list[float] | None = None
-    mix_gamma: float = 1.0
+    mix_weights: list[float | int] | None = None
+    mix_gamma: float | int = 1.0
     mix_layer_norm: Literal["none", "sentence", "batch"] = "none"
     mix_layers: Literal["all", "top", "words"] = "all"
-    mix_l2: float = 0.0
+    mix_l2: float | int = 0.0
     train_mix: bool = True
 
-    dropout: float = 0.1
+    dropout: float | int = 0.1
     num_scalar_mixes: int = 1
-    classifier_dropout: float = 0.5
+    classifier_dropout: float | int = 0.5
     classifier_pooling: Literal["mean", "max"] = "mean"
     freeze_bilm: bool = True
 

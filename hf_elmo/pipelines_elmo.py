@@ -22,6 +22,14 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     The pipeline needs a model that reads characters.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if self.model.config.char_embedding_size == 0:
+            raise ValueError(
+                "Expected a model that reads characters, got one with a vector for each word of "
+                "its vocabulary. Call the model itself to tag words."
+            )
+
     def gather_pre_entities(
         self,
         sentence: str,

@@ -1,5 +1,6 @@
 """Commands: `python -m hf_elmo` vocab, evaluate, score and substitutes."""
 
+import logging
 import math
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +18,10 @@ from .models import load_language_model
 from .perplexity import Perplexity, evaluate_stream, evaluate_text
 from .scores import Direction, find_substitutes, score_sentences
 from .vocabulary import VOCABULARY_NAME, build_vocabulary, count_words
+
+logger = logging.getLogger(__name__)
+
+MANY_UNKNOWN = 0.2  # share of `<UNK>` in a text that is probably not of the model's kind
 
 Files = Annotated[
     list[str],
@@ -94,7 +99,8 @@ def evaluate(
     python -m hf_elmo evaluate heldout.txt --model my-bilm
     python -m hf_elmo evaluate heldout.txt --model my-bilm --protocol bilm-tf --batch-size 16
 
-    Words outside the target vocabulary count as <UNK>. A model with a vocabulary of subword pieces
+    Words outside the target vocabulary count as <UNK>, which is easy to predict. Compare only
+    perplexities of models with the same vocabulary. A model with a vocabulary of subword pieces
     predicts pieces. The perplexity "per word" excludes sentence boundaries. All other perplexities
     include </S> in the forward direction and <S> in the backward direction.
     """  # noqa: D301 (click's marker for text without wrapping)
@@ -107,6 +113,17 @@ def evaluate(
     else:
         result = evaluate_text(*language_model, text)
     typer.echo(_format(result))
+    _warn_of_unknown(result.num_unknown, result.num_targets)
+
+
+def _warn_of_unknown(count: int, total: int) -> None:
+    if count > MANY_UNKNOWN * total:
+        logger.warning(
+            "%d of %d predictions are <UNK>: the model does not know these words, so its "
+            "probabilities say little. Are language, case and tokenisation those of its text?",
+            count,
+            total,
+        )
 
 
 def _format(result: Perplexity) -> str:
@@ -117,7 +134,9 @@ def _format(result: Perplexity) -> str:
         "per word": result.per_word,
     }
     lines = [f"{name:10}{value:12.4f}" for name, value in rows.items() if value is not None]
-    return "\n".join(["perplexity", *lines, f"{'predicted':10}{result.num_targets:12,}"])
+    counts = {"predicted": result.num_targets, "<UNK>": result.num_unknown}
+    lines += [f"{name:10}{count:12,}" for name, count in counts.items()]
+    return "\n".join(["perplexity", *lines])
 
 
 @report_errors
@@ -132,9 +151,10 @@ def score(
     \b
     python -m hf_elmo score sentences.txt --model my-bilm > scores.tsv
 
-    A line "# sentence ..." precedes each sentence. It contains the sums of the columns and the
-    pseudo-perplexity: exp of the negative mean of column 4, or of column 2 if the model is
-    unidirectional.
+    A line "# sentence ..." precedes each sentence. It contains the sentence's number, without
+    counting empty lines, the sums of the columns and the pseudo-perplexity: exp of the negative
+    mean of column 4, or of column 2 if the model is unidirectional. Words outside the target
+    vocabulary are scored as <UNK>.
 
     \b
     column 1  the word
@@ -143,9 +163,11 @@ def score(
     column 4  its log-probability given the words before and after it
     """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
-    number = -1
+    number, num_words, num_unknown = -1, 0, 0
     text = loaded[-1].read(read_files(files, input_format, pipeline))
     for number, scores in enumerate(score_sentences(text(None), *loaded)):
+        num_words += len(scores.words)
+        num_unknown += scores.num_unknown
         nothing = torch.full((len(scores.words),), math.nan)
         columns = [
             scores.forward[:-1],
@@ -158,6 +180,7 @@ def score(
             typer.echo("\t".join([word, *(f"{value:.4f}" for value in values)]))
     if number < 0:
         raise ValueError(f"Expected sentences to score, found none in {', '.join(files)}.")
+    _warn_of_unknown(num_unknown, num_words)
 
 
 @report_errors
@@ -180,6 +203,10 @@ def substitutes(
     python -m hf_elmo substitutes "He sat on the bank of the river ." 4
     """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
+    if loaded[-1].pieces is not None:
+        raise ValueError(
+            f"Expected a model that predicts words, got {model}, which predicts pieces."
+        )
     words = sentence.split()
     for word, value in find_substitutes(words, position, *loaded, count=count, direction=direction):
         typer.echo(f"{word}\t{math.exp(value):.4f}")

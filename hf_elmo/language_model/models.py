@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from transformers.utils.hub import cached_file
 
 from hf_elmo.configuration_elmo import ElmoConfig
@@ -22,6 +23,29 @@ def load_vocabulary(name: str) -> TargetVocabulary | None:
     return None if path is None else TargetVocabulary.from_file(Path(path).parent)
 
 
+def load_with_softmax(name: str, num_words: int) -> ElmoForPreTraining | None:
+    """Load a biLM with its softmax in float32, in which it is computed; None = without a softmax.
+
+    Args:
+        name: Folder or Hub name.
+        num_words: Number of target words.
+
+    Raises:
+        ValueError: If the softmax has another number of rows.
+    """
+    model, found = ElmoForPreTraining.from_pretrained(
+        name, dtype=torch.float32, output_loading_info=True
+    )
+    if any(key.startswith("softmax.") for key in found["missing_keys"]):
+        return None
+    if num_words != model.config.vocab_size:
+        raise ValueError(
+            f"Expected {model.config.vocab_size} words in {VOCABULARY_NAME} of {name}, one for "
+            f"each row of its softmax, got {num_words}."
+        )
+    return model
+
+
 def load_language_model(
     name: str,
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer, TargetVocabulary]:
@@ -32,20 +56,15 @@ def load_language_model(
 
     Raises:
         OSError: If there is no model of this name.
-        ValueError: If the model has no target words, or not as many as softmax rows.
+        ValueError: If the model has no softmax or no target words, or another number of them.
     """
     check_name(name)
     ElmoConfig.from_pretrained(name)  # raises clear errors for wrong names
     vocabulary = load_vocabulary(name)
-    if vocabulary is None:
+    model = None if vocabulary is None else load_with_softmax(name, len(vocabulary))
+    if model is None or vocabulary is None:
         raise ValueError(
             f"Expected {VOCABULARY_NAME} and a softmax in {name}: it is a biLM without its "
             "language model. Convert one with its softmax and vocabulary, or train one."
         )
-    model = ElmoForPreTraining.from_pretrained(name)
-    if len(vocabulary) != model.config.vocab_size:
-        raise ValueError(
-            f"Expected {model.config.vocab_size} words in {VOCABULARY_NAME} of {name}, one for "
-            f"each row of its softmax, got {len(vocabulary)}."
-        )
-    return model.eval(), ElmoTokenizer.from_pretrained(name), vocabulary
+    return model.train(False), ElmoTokenizer.from_pretrained(name), vocabulary

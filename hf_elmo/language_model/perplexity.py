@@ -29,6 +29,7 @@ class Perplexity:
         average: `exp` of the mean loss of both directions, as bilm-tf reports it.
         per_word: As `average`, but without the predictions of `</S>` and `<S>`; None = no words.
         num_targets: Number of predictions per direction.
+        num_unknown: How many of them were words outside the vocabulary, `<UNK>`.
     """
 
     forward: float
@@ -36,6 +37,7 @@ class Perplexity:
     average: float
     per_word: float | None
     num_targets: int
+    num_unknown: int
 
 
 class LossSum:
@@ -44,10 +46,13 @@ class LossSum:
     def __init__(self) -> None:
         self._all: list[float] = [0.0, 0.0]
         self._words: list[float] = [0.0, 0.0]
-        self._num_directions = self._num_targets = self._num_words = 0
+        self._num_directions = self._num_targets = self._num_words = self._num_unknown = 0
 
-    def add(self, losses: Sequence[Tensor], is_word: Sequence[Tensor]) -> None:
+    def add(
+        self, losses: Sequence[Tensor], is_word: Sequence[Tensor], num_unknown: int = 0
+    ) -> None:
         """Add the losses of each direction; `is_word` is false for `</S>` and `<S>`."""
+        self._num_unknown += num_unknown
         self._num_directions = len(losses)
         self._num_targets += losses[0].numel()
         self._num_words += int(is_word[0].sum())
@@ -74,6 +79,7 @@ class LossSum:
             convert_to_perplexity(sum(self._all) * share / self._num_targets),
             None if words is None else convert_to_perplexity(words),
             self._num_targets,
+            self._num_unknown,
         )
 
 
@@ -122,7 +128,8 @@ def evaluate_stream(
         batch = {name: tensor.to(model.device) for name, tensor in window.items()}
         losses = [loss for loss in runner(**batch) if loss is not None]
         targets = [batch["forward_targets"], batch["backward_targets"]][: len(losses)]
-        sums.add(losses, [~torch.isin(ids, boundaries) for ids in targets])
+        num_unknown = int((targets[0] == vocabulary.unknown_id).sum())
+        sums.add(losses, [~torch.isin(ids, boundaries) for ids in targets], num_unknown)
     if 0 < sentences.num_taken < batch_size:
         raise ValueError(
             f"Expected a sentence for each of the {batch_size} rows of the batch, got "
@@ -148,7 +155,8 @@ def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
         directions = [x for x in (sentence.forward, sentence.backward) if x is not None]
         is_word = torch.ones(2, len(sentence.words) + 1, dtype=torch.bool)
         is_word[0, -1] = is_word[1, 0] = False  # </S> comes last, <S> first
-        sums.add([-x for x in directions], list(is_word[: len(directions)]))
+        masks = list(is_word[: len(directions)])
+        sums.add([-x for x in directions], masks, sentence.num_unknown)
     return sums.perplexity()
 
 

@@ -33,12 +33,14 @@ class SentenceScores(NamedTuple):
         both: Log-probability of each word given the rest of the sentence, shape `(words,)`. It
             comes from the product of the forward and the backward distribution. None if the biLM is
             unidirectional, or if not requested.
+        num_unknown: Number of words that were scored as `<UNK>`.
     """
 
     words: list[str]
     forward: Tensor
     backward: Tensor | None
     both: Tensor | None
+    num_unknown: int = 0
 
     @property
     def pseudo_perplexity(self) -> float:
@@ -86,17 +88,18 @@ def score_sentences(
     start, end = vocabulary.boundary_ids
     for words, hidden in _predict(sentences, model, tokenizer):
         ids = vocabulary.convert_words_to_ids(words)
+        num_unknown = ids.count(vocabulary.unknown_id)
         targets = torch.tensor([start, *ids, end], device=model.device)
         forward = full_softmax_losses(hidden[0], targets[1:], softmax.weight, softmax.bias)
         if len(hidden) == 1:
-            yield SentenceScores(words, -forward, None, None)
+            yield SentenceScores(words, -forward, None, None, num_unknown)
             continue
         backward = full_softmax_losses(hidden[1], targets[:-1], softmax.weight, softmax.bias)
         both = None
         if with_both:
             vectors, weight, bias = _join(hidden, softmax)
             both = -full_softmax_losses(vectors, targets[1:-1], weight, bias)
-        yield SentenceScores(words, -forward, -backward, both)
+        yield SentenceScores(words, -forward, -backward, both, num_unknown)
 
 
 @torch.inference_mode()
@@ -166,7 +169,7 @@ def _predict(
     boundaries = model.elmo(**empty, keep_sentence_boundaries=True).last_hidden_state[0]
     sentences, copies = itertools.tee(map(list, sentences))
     for words, array in zip(copies, embed(sentences, model, tokenizer, layers="top"), strict=True):
-        top = torch.from_numpy(array).to(model.device)
+        top = torch.from_numpy(array).to(boundaries)  # the softmax has this device and data type
         hidden = [torch.cat([boundaries[:1, :size], top[:, :size]])]
         if model.config.bidirectional:
             hidden.append(torch.cat([top[:, size:], boundaries[1:, size:]]))

@@ -16,18 +16,21 @@ PIECE_MARK = "##"  # prefix of all pieces of a word except the first
 
 
 def read_words(path: Path) -> list[str]:
-    """Read a file with one word per line.
+    """Read a file with one word per line; empty lines at its end are skipped.
 
     Raises:
         ValueError: If the file is not UTF-8.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as lines:
-            return [line.rstrip("\r\n") for line in lines]
+            words = [line.rstrip("\r\n") for line in lines]
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 with one word per line in {path}, got: {error}."
         ) from error
+    while words and not words[-1]:
+        words.pop()
+    return words
 
 
 def write_words(path: Path, words: Iterable[str]) -> None:
@@ -63,7 +66,7 @@ class TargetVocabulary:
             raise ValueError(f"Expected each word of the vocabulary once, got {twice!r} again.")
         self.special_ids = [self._ids[word] for word in SPECIAL_WORDS]
         self.boundary_ids = self.special_ids[:2]  # of <S> and </S>, in this order
-        self._unknown = self._ids[UNKNOWN]
+        self.unknown_id = self._ids[UNKNOWN]
 
     def __len__(self) -> int:
         return len(self.words)
@@ -73,7 +76,7 @@ class TargetVocabulary:
 
     def convert_words_to_ids(self, words: Iterable[str]) -> list[int]:
         """Look up words; words outside the vocabulary become `<UNK>`."""
-        return [self._ids.get(word, self._unknown) for word in words]
+        return [self._ids.get(word, self.unknown_id) for word in words]
 
     def read(self, text: SentenceReader) -> SentenceReader:
         """Read a text as words, or as pieces if the vocabulary contains pieces."""

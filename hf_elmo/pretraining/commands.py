@@ -21,8 +21,6 @@ from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import (
-    PIECES_NAME,
-    VOCABULARY_NAME,
     TargetVocabulary,
     build_pieces,
     build_vocabulary,
@@ -34,26 +32,21 @@ from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import (
     InputFormat,
     SentenceReader,
-    measure_files,
     read_dataset,
     read_files,
 )
 from hf_elmo.tokenization_elmo import ElmoTokenizer
-from hf_elmo.training.resume_checks import (
-    check_output,
-    cut_path,
-    fingerprint,
-    hold_to_settings,
-    list_checkpoints,
-)
+from hf_elmo.training.resume_checks import list_checkpoints
 
-from .held_options import HELD_OPTIONS
 from .learning_rate import Optimizer, Schedule, describe_optimizer
-from .models import PRESETS, create_model, load_model_to_continue
+from .models import PRESETS, create_model, load_model_to_continue, read_sizes
+from .option_checks import check_model, check_options, hold_options
 from .trainer import ElmoTrainer
 from .training_arguments import FIXED_ARGUMENTS, describe_checkpoints
 
 DEFAULT_VOCABULARY_SIZE = 50_000
+# Evaluation ends when a row has no sentence left. With more sentences per row, less text is unused.
+SENTENCES_PER_ROW = 20
 SMALLEST_NORMAL = 2.0**-1022  # of float64
 Preset = Literal["mini", "small", "medium", "original"]
 Units = Literal["characters", "pieces", "words"]
@@ -217,15 +210,16 @@ def pretrain(
     The output contains the model, its tokenizer and its target words. With --valid, the model is
     the best checkpoint. For TensorBoard, run tensorboard --logdir my-bilm/runs.
     """  # noqa: D301 (click's marker for text without wrapping)
-    _check_options(context)
+    check_options(context)
     text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
     heldout = read_files(valid, input_format, pipeline) if valid else None
-    _hold_options(context.params)
+    hold_options(context.params)
     resumed = output if resume else None
     words = _choose_vocabulary(text, vocabulary, vocab_size, units, from_model, resumed)
     text, heldout = words.read(text), heldout and words.read(heldout)
     set_seed(seed)
     model, tokenizer = _choose_model(words, units, preset, config, from_model)
+    check_model(context.params, model.config)
     if dropout is not None:
         model.config.dropout = dropout
     if gradient_checkpointing:
@@ -244,8 +238,7 @@ def pretrain(
         **describe_checkpoints(heldout is not None, evaluate_every, save_every, keep),
         **FIXED_ARGUMENTS,
     )
-    per_step = batch_size * arguments.world_size * window * accumulate
-    arguments.max_steps = max_steps or max(1, math.ceil(epochs * _count_targets(text) / per_step))
+    arguments.max_steps = _count_steps(text, context.params, arguments.world_size)
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),
         arguments,
@@ -262,67 +255,6 @@ def pretrain(
     trainer.save_and_end()
     if arguments.process_index == 0:
         typer.echo(f"Wrote {output}.")
-
-
-# The first option of each pair has no effect if the second one is given.
-UNUSED_OPTIONS = (
-    *(("preset", "config"), ("preset", "from_model"), ("vocab_size", "vocabulary")),
-    *(("dataset_config", "train"), ("split", "train"), ("column", "train")),
-)
-
-
-def _check_options(context: typer.Context) -> None:
-    """Refuse contradictory options, and options that differ from those of the resumed run."""
-    options = context.params
-    output = Path(options["output"])  # a string in typer 0.20
-    if options["epochs"] == 0:
-        raise ValueError("Expected --epochs above 0.")
-    if options["ema"] == 1:
-        raise ValueError("Expected --ema below 1: a decay of 1 keeps the first weights.")
-    if options["patience"] is not None and not options["valid"]:
-        raise ValueError("Expected --valid together with --patience.")
-    if options["evaluate_every"] is not None and not options["valid"]:
-        raise ValueError("Expected --valid together with --evaluate-every.")
-    if options["save_every"] is not None and options["valid"]:
-        raise ValueError(
-            "Expected --evaluate-every in place of --save-every together with --valid: each "
-            "evaluation writes a checkpoint."
-        )
-    if options["config"] is not None and options["from_model"] is not None:
-        raise ValueError("Expected either --config or --from, got both.")
-    if options["units"] != "characters" and options["from_model"] is not None:
-        raise ValueError("Expected --units without --from: a model keeps its units.")
-    if options["units"] != "characters" and options["char_noise"]:
-        raise ValueError("Expected --char-noise for --units characters only.")
-    if options["units"] == "pieces" and options["vocabulary"] is not None:
-        raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
-    flags = {option.name: option.opts[0] for option in context.command.params}
-    for name, other in UNUSED_OPTIONS:
-        is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
-        if is_given and options[other] and not options["resume"]:  # older versions allowed both
-            raise ValueError(f"Expected either {flags[name]} or {flags[other]}, got both.")
-    check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
-
-
-def _hold_options(options: dict[str, Any]) -> None:
-    """Write the options and descriptions of files, or compare them with those of a resumed run."""
-    # Sizes of each pattern: their names can be equal, and their weights different.
-    contents: dict[str, str | int | list[int] | None] = {
-        "train": [measure_files([name], has_weights=True) for name in options["train"] or ()],
-        "valid": measure_files(options["valid"] or ()),
-        "config": None,
-        "from": None,
-    }
-    held = {name: options[name] for name in HELD_OPTIONS}
-    for name in ("train", "valid"):  # patterns, so that their folder may move
-        held[name] = options[name] and [Path(pattern) for pattern in options[name]]
-    for name in ("config", "from_model", "dataset", "pipeline"):
-        held[name] = options[name] and cut_path(options[name])
-    if options["config"]:
-        contents["config"] = fingerprint(Path(options["config"]))
-    if options["from_model"]:
-        contents["from"] = fingerprint(Path(resolve_name(options["from_model"])))
-    hold_to_settings(Path(options["output"]), held, contents)
 
 
 @contextmanager
@@ -378,7 +310,7 @@ def _count_rows(heldout: SentenceReader | None, batch_size: int) -> int:
     count = sum(1 for _ in heldout(None))  # read all, so that a bad line raises an error now
     if not count:
         raise ValueError("Expected sentences in the text of --valid, found none.")
-    return min(count, batch_size)
+    return min(max(1, count // SENTENCES_PER_ROW), batch_size)
 
 
 def _choose_vocabulary(
@@ -415,12 +347,18 @@ def _choose_model(
 ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
     if from_model is not None:
         return load_model_to_continue(resolve_name(from_model), words)
-    sizes = ElmoConfig.from_json_file(config) if config else ElmoConfig(**PRESETS[preset])
+    sizes = read_sizes(config) if config else ElmoConfig(**PRESETS[preset])
     return create_model(sizes, words, has_characters=units == "characters")
 
 
-def _count_targets(text: SentenceReader) -> int:
-    return sum(len(words) + 1 for words in text(None))  # words and sentence ends
+def _count_steps(text: SentenceReader, options: dict[str, Any], num_processes: int) -> int:
+    most: int | None = options["max_steps"]
+    # Text files are always read once, so that a bad line raises an error now, not after days.
+    if most and (options["dataset"] or options["resume"]):
+        return most
+    num_targets = sum(len(words) + 1 for words in text(None))  # words and sentence ends
+    per_step = options["batch_size"] * num_processes * options["window"] * options["accumulate"]
+    return most or max(1, math.ceil(options["epochs"] * num_targets / per_step))
 
 
 def _stream_windows(

@@ -1,13 +1,15 @@
 """Models to train: new models, and existing models for continued training."""
 
+import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from hf_elmo.character_ids import PADDING_OFFSET
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.language_model.models import load_vocabulary
+from hf_elmo.language_model.models import load_vocabulary, load_with_softmax
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
@@ -27,6 +29,26 @@ PRESETS: dict[str, dict[str, Any]] = {
     "medium": {"cell_size": 2048, "projection_size": 256, "num_highway_layers": 1},
     "original": {},
 }
+
+
+def read_sizes(path: Path) -> ElmoConfig:
+    """Read the sizes of a new biLM from a JSON file with fields of `ElmoConfig`.
+
+    Raises:
+        ValueError: If the file is not JSON, or has other fields.
+    """
+    try:
+        fields = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"Expected JSON in {path}, got: {error}.") from error
+    known = ElmoConfig().to_dict().keys()
+    others = [name for name in fields if name not in known]
+    if others:
+        raise ValueError(
+            f"Expected fields of ElmoConfig in {path}, such as cell_size and projection_size, got "
+            f"{', '.join(others)}."
+        )
+    return ElmoConfig.from_dict(fields)
 
 
 def create_model(
@@ -66,19 +88,26 @@ def load_model_to_continue(
     """Load a biLM for continued training, with a softmax for the given target words.
 
     Target words of the loaded model keep their softmax rows. Other rows are initialised randomly.
+    Weights in half precision are converted to float32.
 
     Args:
         name: Folder or Hub name of a biLM, with or without a softmax.
         vocabulary: New target words.
+
+    Raises:
+        ValueError: If the model's softmax and target words differ in number.
     """
-    bilm = ElmoModel.from_pretrained(name)
+    bilm = ElmoModel.from_pretrained(name, dtype=torch.float32)
     config = ElmoConfig.from_pretrained(name)
     config.vocab_size = len(vocabulary)
     model = ElmoForPreTraining(config)
     model.elmo.load_state_dict(bilm.state_dict())
     old_words = load_vocabulary(name)
-    if old_words is not None and bilm.config.vocab_size == len(old_words):
-        old = ElmoForPreTraining.from_pretrained(name).softmax
+    old_model = None
+    if old_words is not None and bilm.config.vocab_size:
+        old_model = load_with_softmax(name, len(old_words))
+    if old_model is not None and old_words is not None:
+        old = old_model.softmax
         known = [row for row, word in enumerate(vocabulary.words) if word in old_words]
         old_rows = old_words.convert_words_to_ids(vocabulary.words[row] for row in known)
         with torch.no_grad():

@@ -96,6 +96,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
         A process that ends earlier, or with open connections, can make another process fail.
         """
+        self._check_weights()
         self.save_model(str(self.args.output_dir))
         self.accelerator.wait_for_everyone()
         self.accelerator.end_training()
@@ -174,6 +175,8 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             "eval_loss": math.log(perplexity.average),
             "eval_perplexity": perplexity.average,
             "eval_forward_perplexity": perplexity.forward,
+            "eval_targets": perplexity.num_targets,
+            "eval_unknown": perplexity.num_unknown,
             "eval_seconds": time.monotonic() - start,
         }
         if perplexity.backward is not None:
@@ -189,6 +192,19 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             words = self._stream.targets_per_window * self.args.gradient_accumulation_steps
             logs["words_per_second"] = steps * words / seconds
         super().log(logs, start_time)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self._check_weights()  # before the checkpoint replaces an older one
+        super()._save_checkpoint(model, trial)
+
+    def _check_weights(self) -> None:
+        """Refuse to save a model that has diverged."""
+        if not all(bool(x.isfinite().all()) for x in self.kept_model.parameters()):
+            raise ValueError(
+                f"Expected finite weights after step {self.state.global_step}, got NaN or "
+                "infinity: the training has diverged. Start again with a lower --learning-rate, "
+                "for example --from the last checkpoint with another --output."
+            )
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))

@@ -9,6 +9,7 @@ FIXED_ARGUMENTS: dict[str, Any] = {
     "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else [],
     "ddp_find_unused_parameters": False,
     "ignore_data_skip": True,  # the stream stores its own position
+    "logging_nan_inf_filter": False,  # the log would show a loss of 0
     "max_steps": 1,  # replaced when the number of processes is known
 }
 

@@ -29,6 +29,15 @@ NUM_CONLLU_COLUMNS = 10
 # Number of files that a shuffled pass reads at the same time: more files mix the text better. An
 # open `.xz` file needs up to 64 MB of memory.
 OPEN_FILES = 32
+# First bytes of files that are not text.
+OTHER_FORMATS = {
+    b"\x1f\x8b": "compressed by gzip: give the file a name with .gz",
+    b"BZh": "compressed by bzip2: give the file a name with .bz2",
+    b"\xfd7zXZ": "compressed by xz: give the file a name with .xz",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard: give the file a name with .zst",
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    b"PAR1": "a parquet file: pretrain reads it with --dataset, embed with .parquet in its name",
+}
 PACKED_BYTES = 4096  # Zstandard bytes decompressed at once; the result can be 10,000 times larger
 LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once
 BUFFER_SIZE = 65_536  # number of sentences that a shuffled pass holds in memory
@@ -59,9 +68,9 @@ def read_files(
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
-        ValueError: If a weight is not above 0 and finite.
+        ValueError: If a weight is not above 0 and finite, or a file has two weights.
     """
-    weights = dict(chain.from_iterable(_weigh_files(str(p), has_weights) for p in patterns))
+    weights = _weigh_all(patterns, has_weights)
     shares = [(file, share) for file, weight in weights.items() for share in _split(weight)]
 
     def read_file(file: str) -> Iterator[Any]:
@@ -161,7 +170,9 @@ def find_files(pattern: str) -> list[str]:
     found = _list_files(pattern)
     if not found:
         advice = ""
-        if Path(pattern).is_dir():
+        if pattern == "-":
+            advice = " Standard input is not read here: store its text in a file."
+        elif Path(pattern).is_dir():
             advice = f" It is a folder: name its files, '{glob.escape(pattern.rstrip('/'))}/*'."
         elif Path(pattern).exists():
             advice = " It is not a regular file: store its text in one."
@@ -192,8 +203,7 @@ def measure_file(name: str) -> int:
 
 def measure_files(patterns: Iterable[str | Path], *, has_weights: bool = False) -> int:
     """Return the total size of files in bytes; arguments as for `read_files`."""
-    found = (_weigh_files(str(pattern), has_weights) for pattern in patterns)
-    return sum(map(measure_file, dict(chain.from_iterable(found))))
+    return sum(map(measure_file, _weigh_all(patterns, has_weights)))
 
 
 def open_file(name: str) -> AbstractContextManager[BinaryIO]:
@@ -259,8 +269,9 @@ class _ZstandardReader(io.RawIOBase):
 
 def _advise(line: bytes) -> str:
     """Return advice for a line that is not UTF-8."""
-    if line.startswith(b"\x1f\x8b"):
-        return "The text is compressed by gzip: decompress it first."
+    for start, name in OTHER_FORMATS.items():
+        if line.startswith(start):
+            return f"It is not text, but {name}."
     encoding = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
     return f"Convert the text first, for example with iconv -f {encoding} -t utf-8."
 
@@ -356,6 +367,18 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
                 for sentence in (doc.sents if doc.has_annotation("SENT_START") else [doc[:]])
             ]
         yield from sentences
+
+
+def _weigh_all(patterns: Iterable[str | Path], has_weights: bool) -> dict[str, float]:
+    """Find the files of all patterns, each once, with their weights."""
+    weights: dict[str, float] = {}
+    for file, weight in chain.from_iterable(_weigh_files(str(p), has_weights) for p in patterns):
+        if weights.setdefault(file, weight) != weight:
+            raise ValueError(
+                f"Expected one weight of {file}, got {weights[file]:g} and {weight:g}: several "
+                "patterns match it."
+            )
+    return weights
 
 
 def _weigh_files(pattern: str, has_weight: bool) -> list[tuple[str, float]]:

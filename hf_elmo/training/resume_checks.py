@@ -161,6 +161,6 @@ def hold_to_settings(
                 raise ValueError(
                     f"Expected {name_option(name)} with the content that it had when the run in "
                     f"{folder} started ({value}), got another one ({contents.get(name)}). Use the "
-                    "same files to resume it, or another --output."
+                    "same files to resume it, or start a new run with another --output."
                 )
     write_file(path, text)

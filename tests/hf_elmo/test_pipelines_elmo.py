@@ -161,3 +161,21 @@ def test_zero_shot_classification_says_that_it_needs_pairs(
     )
     with pytest.raises(TypeError, match=r"text 0. A biLM reads one text at a time, .* for pairs"):
         pipe(TEXTS[0], candidate_labels=["money", "rivers"])
+
+
+def test_a_tagger_without_characters_has_no_pipeline(tmp_path: Path) -> None:
+    words = ["<S>", "</S>", "<UNK>", "a"]
+    config = ElmoConfig(
+        char_embedding_size=0,
+        word_vocab_size=5,
+        word_embedding_size=4,
+        cell_size=8,
+        projection_size=4,
+        sentence_start_word_id=1,
+        sentence_end_word_id=2,
+    )
+    model = ElmoForTokenClassification(config)
+    with pytest.raises(ValueError, match="Expected a model that reads characters"):
+        ElmoTokenClassificationPipeline(
+            model=model, tokenizer=ElmoTokenizer.from_config(config, word_vocab=words)
+        )

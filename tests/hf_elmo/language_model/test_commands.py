@@ -6,9 +6,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
-from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.vocabulary import TargetVocabulary, build_pieces
 
 LETTERS = "abcdefghij"
 LINES = [" ".join((LETTERS * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
@@ -86,6 +86,51 @@ def test_evaluate_shows_the_perplexity_by_both_protocols(folder: Path, trained: 
     assert sentences != stream
 
 
+@pytest.mark.parametrize("options", [[], ["--protocol", "bilm-tf", "--batch-size", 1]])
+def test_evaluate_and_score_tell_of_words_that_the_model_does_not_know(
+    options: list[object], folder: Path, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "odd.txt").write_text("a zebra yak b\n" * 2)
+
+    lines = run("evaluate", folder / "odd.txt", "--model", trained, *options).splitlines()
+    assert [line.split()[1] for line in lines[-2:]] == ["10", "4"]
+    assert "4 of 10 predictions are <UNK>" in caplog.text
+    caplog.clear()
+    run("score", folder / "odd.txt", "--model", trained)
+    assert "4 of 8 predictions are <UNK>" in caplog.text
+    caplog.clear()
+    run("evaluate", folder / "text.txt", "--model", trained, *options)
+    run("score", folder / "text.txt", "--model", trained)
+    assert "<UNK>" not in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_language_model_in_half_precision_is_computed_in_float32(
+    dtype: torch.dtype, folder: Path, trained: Path
+) -> None:
+    expected = evaluate(folder / "text.txt", trained)
+    ElmoForPreTraining.from_pretrained(trained).to(dtype).save_pretrained(trained)
+
+    assert evaluate(folder / "text.txt", trained) == pytest.approx(expected, rel=0.01)
+    assert run("score", folder / "text.txt", "--model", trained)
+    assert run("substitutes", "a b c", 1, "--model", trained)
+
+
+def test_a_language_model_without_its_softmax_is_refused(folder: Path, trained: Path) -> None:
+    ElmoModel.from_pretrained(trained).save_pretrained(trained)
+    message = " ".join(fail("evaluate", folder / "text.txt", "--model", trained).split())
+    assert "Expected target_vocab.txt and a softmax in" in message
+
+
+def test_substitutes_of_a_model_over_pieces_are_refused(trained: Path) -> None:
+    build_pieces(lambda _: iter([["ab", "abc"]]), max_size=13).pieces.save(
+        str(trained / "pieces.json")
+    )
+    assert "which predicts pieces" in " ".join(
+        fail("substitutes", "a b c", 1, "--model", trained).split()
+    )
+
+
 def test_score_writes_a_line_for_each_word(folder: Path, trained: Path) -> None:
     (folder / "two.txt").write_text("a b c\nd zebra\n")
 
@@ -117,6 +162,7 @@ def test_mistakes_are_told_without_a_traceback(
         "score", folder / "empty.txt", "--model", trained
     )
     assert "none at" in fail("vocab", folder / "missing.txt")
+    assert "Standard input is not read here" in fail("vocab", "-")
     assert "Expected --protocol bilm-tf together with --batch-size" in fail(
         "evaluate", folder / "text.txt", "--model", trained, "--batch-size", 2
     )

@@ -106,3 +106,8 @@ def test_pieces_are_saved_with_their_vocabulary(tmp_path: Path) -> None:
     loaded = TargetVocabulary.from_file(tmp_path)
     assert loaded.words == vocabulary.words
     assert [*loaded.read(read_pieces_text)(None)] == [*vocabulary.read(read_pieces_text)(None)]
+
+
+def test_empty_lines_at_the_end_of_a_file_are_no_words(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("<S>\n</S>\n<UNK>\na\n\n\n")
+    assert TargetVocabulary.from_file(tmp_path / "v.txt").words == ["<S>", "</S>", "<UNK>", "a"]

@@ -1,3 +1,4 @@
+import json
 import math
 import os
 import shutil
@@ -147,6 +148,33 @@ def test_pretrain_without_sentences_is_refused(what: str, folder: Path) -> None:
     message = fail(*arguments)
     assert "found none" in message
     assert not (folder / "model" / "model.safetensors").exists()
+
+
+def test_pretrain_finds_a_bad_line_before_it_trains(folder: Path, trained: Path) -> None:
+    with (folder / "text.txt").open("ab") as text:
+        text.write(b"na\xefve\n")
+    arguments = pretrain_arguments(folder, "more")
+    place = arguments.index("--vocab-size")
+    arguments[place : place + 2] = ["--vocab", trained / "target_vocab.txt"]
+
+    message = fail(*arguments, "--batch-size", 2, "--max-steps", 1)
+
+    assert "got byte 0xef in line 41" in " ".join(message.split())
+    assert not (folder / "more" / "model.safetensors").exists()
+
+
+def test_pretrain_refuses_more_negatives_than_words(folder: Path) -> None:
+    message = fail(*pretrain_arguments(folder, "model"), "--negatives", 8192)
+    assert "Expected --negatives below 13" in " ".join(message.split())
+
+
+def test_pretrain_evaluates_nearly_all_of_a_short_text(folder: Path) -> None:
+    arguments = [*pretrain_arguments(folder, "model"), "--batch-size", 16]
+    run(*arguments, "--valid", folder / "text.txt", "--evaluate-every", 4)
+
+    state = json.loads((folder / "model" / "checkpoint-4" / "trainer_state.json").read_text())
+    (num_targets,) = [log["eval_targets"] for log in state["log_history"] if "eval_targets" in log]
+    assert num_targets > 0.9 * sum(len(line.split()) + 1 for line in LINES)
 
 
 def test_pretrain_evaluates_on_less_than_a_batch(folder: Path) -> None:
@@ -339,6 +367,15 @@ def test_pretrain_refuses_options_that_do_not_fit_the_units(
     options: list[object], message: str, folder: Path
 ) -> None:
     assert message in " ".join(fail(*pretrain_arguments(folder, "x"), *options).split())
+
+
+def test_pretrain_adds_no_noise_to_the_characters_of_a_model_over_words(spelled: Path) -> None:
+    run(*units_arguments(spelled, "model", "words"))
+    arguments = pretrain_arguments(spelled, "more")
+    place = arguments.index("--config")
+    arguments[place : place + 2] = ["--from", spelled / "model"]
+    message = fail(*arguments, "--char-noise", 0.5)
+    assert "Expected --char-noise with a model of characters" in " ".join(message.split())
 
 
 def test_pretrain_keeps_the_units_of_a_model(folder: Path, trained: Path) -> None:

@@ -6,7 +6,7 @@ import torch
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.pretraining.models import PRESETS, create_model, load_model_to_continue
+from hf_elmo.pretraining.models import PRESETS, create_model, load_model_to_continue, read_sizes
 
 OLD = TargetVocabulary(["<S>", "</S>", "<UNK>", "a", "b", "c"])
 NEW = TargetVocabulary(["<S>", "</S>", "<UNK>", "c", "d", "a", "e"])
@@ -75,3 +75,47 @@ def test_a_bilm_without_a_softmax_gets_a_new_one(tiny_folder: Path, tiny_model: 
     assert model.softmax.out_features == 7
     for name, value in model.elmo.state_dict().items():
         assert torch.equal(value, tiny_model.state_dict()[name]), name
+
+
+def test_a_model_in_half_precision_is_trained_on_in_float32(language_model: Path) -> None:
+    old, _, _ = load_language_model(str(language_model))
+    old.to(torch.bfloat16).save_pretrained(language_model)
+
+    model, _ = load_model_to_continue(str(language_model), NEW)
+
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+    row, old_row = NEW.words.index("c"), OLD.words.index("c")
+    assert torch.equal(model.softmax.weight[row], old.softmax.weight[old_row].float())
+
+
+def test_target_words_of_another_number_than_the_softmax_are_refused(language_model: Path) -> None:
+    NEW.save(language_model)
+
+    with pytest.raises(ValueError, match=r"Expected 6 words in target_vocab\.txt of .* got 7"):
+        load_model_to_continue(str(language_model), OLD)
+
+
+def test_a_bilm_without_its_softmax_gets_a_new_one(
+    language_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ElmoModel.from_pretrained(language_model).save_pretrained(language_model)
+
+    with caplog.at_level("INFO"):
+        model, _ = load_model_to_continue(str(language_model), OLD)
+
+    assert model.softmax.weight.shape[0] == len(OLD)
+    assert "target words" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"lstm": {"dim": 32}}', "Expected fields of ElmoConfig in .*got lstm"),
+        ('{"celll_size": 7, "cell_size": 8}', "got celll_size"),
+        ("{", "Expected JSON in"),
+    ],
+)
+def test_sizes_of_another_format_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_sizes(tmp_path / "options.json")

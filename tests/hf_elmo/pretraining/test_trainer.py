@@ -722,3 +722,21 @@ def test_training_is_as_good_as_with_bilm_tf(shared: Path, tmp_path: Path) -> No
     ]
 
     assert sum(perplexities) / 5 <= 1.03 * BILM_TF_PERPLEXITY
+
+
+def test_a_model_that_has_diverged_replaces_no_checkpoint(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    class Diverge(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step == 3:
+                with torch.no_grad():
+                    trainer.model.model.softmax.bias[0] = math.nan
+
+    options = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    trainer = make_trainer(tmp_path, tiny_config, callbacks=[Diverge()], **options)
+
+    with pytest.raises(ValueError, match="Expected finite weights after step 4, got NaN"):
+        trainer.train()
+
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]

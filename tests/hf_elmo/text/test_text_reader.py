@@ -112,6 +112,14 @@ def test_a_name_with_an_equals_sign_is_no_weight(tmp_path: Path) -> None:
     assert list(read_files(files, has_weights=True)(None)) == [["one"]]
 
 
+def test_two_weights_of_one_file_are_an_error(tmp_path: Path) -> None:
+    (file,) = write(tmp_path, a=["one"])
+    assert list(read_files([file, file], has_weights=True)(None)) == [["one"]]
+    for patterns in ([f"{file}=3", str(tmp_path / "*.txt")], [file, f"{file}=3"]):
+        with pytest.raises(ValueError, match=r"Expected one weight of .*a\.txt, got"):
+            read_files(patterns, has_weights=True)
+
+
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf"])
 def test_a_weight_that_is_not_above_0_is_an_error(tmp_path: Path, weight: str) -> None:
     (file,) = write(tmp_path, a=["one"])
@@ -212,6 +220,8 @@ def test_a_dataset_without_the_column_is_an_error() -> None:
         ("naïve\n".encode("latin-1"), "iconv -f latin1"),
         ("naïve\n".encode("utf-16"), "iconv -f utf-16"),
         (gzip.compress(b"a text", mtime=0), "compressed by gzip"),
+        (lzma.compress(b"a text"), "compressed by xz"),
+        (b"PAR1\x15\x04\x15\xff", "a parquet file"),
     ],
 )
 def test_text_that_is_not_utf_8_is_named(data: bytes, advice: str, tmp_path: Path) -> None:

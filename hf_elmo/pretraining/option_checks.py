@@ -1,0 +1,128 @@
+"""Refuse options that contradict each other, or those of the run that `--resume` continues."""
+
+import glob
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hf_elmo.bundled import resolve_name
+from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.language_model.vocabulary import PIECES_NAME, VOCABULARY_NAME
+from hf_elmo.text.text_reader import measure_files
+from hf_elmo.training.resume_checks import check_output, cut_path, fingerprint, hold_to_settings
+
+# Options that a resumed run must not change, because its state depends on them.
+HELD_OPTIONS = (
+    "train",
+    "input_format",
+    "pipeline",
+    "dataset",
+    "dataset_config",
+    "split",
+    "column",
+    "vocab_size",
+    "units",
+    "preset",
+    "config",
+    "from_model",
+    "batch_size",
+    "window",
+    "accumulate",
+    "negatives",
+    "optimizer",
+    "learning_rate",
+    "schedule",
+    "warmup_steps",
+    "weight_decay",
+    "char_noise",
+    "ema",
+    "seed",
+    "valid",
+    "dropout",
+    "bfloat16",
+    "max_grad_norm",
+)
+DATASET_SUFFIXES = (".json", ".jsonl", ".parquet", ".arrow")
+# The first option of each pair has no effect if the second one is given.
+UNUSED_OPTIONS = (
+    *(("preset", "config"), ("preset", "from_model"), ("vocab_size", "vocabulary")),
+    *(("dataset_config", "train"), ("split", "train"), ("column", "train")),
+)
+
+
+def check_options(context: typer.Context) -> None:
+    """Refuse contradictory options, and options that differ from those of the resumed run."""
+    options = context.params
+    output = Path(options["output"])  # a string in typer 0.20
+    if options["epochs"] == 0:
+        raise ValueError("Expected --epochs above 0.")
+    if options["ema"] == 1:
+        raise ValueError("Expected --ema below 1: a decay of 1 keeps the first weights.")
+    if options["patience"] is not None and not options["valid"]:
+        raise ValueError("Expected --valid together with --patience.")
+    if options["evaluate_every"] is not None and not options["valid"]:
+        raise ValueError("Expected --valid together with --evaluate-every.")
+    if options["save_every"] is not None and options["valid"]:
+        raise ValueError(
+            "Expected --evaluate-every in place of --save-every together with --valid: each "
+            "evaluation writes a checkpoint."
+        )
+    if options["config"] is not None and options["from_model"] is not None:
+        raise ValueError("Expected either --config or --from, got both.")
+    if options["units"] != "characters" and options["from_model"] is not None:
+        raise ValueError("Expected --units without --from: a model keeps its units.")
+    if options["units"] != "characters" and options["char_noise"]:
+        raise ValueError("Expected --char-noise for --units characters only.")
+    if options["units"] == "pieces" and options["vocabulary"] is not None:
+        raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
+    flags = {option.name: option.opts[0] for option in context.command.params}
+    for name, other in UNUSED_OPTIONS:
+        is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
+        if is_given and options[other] and not options["resume"]:  # older versions allowed both
+            raise ValueError(f"Expected either {flags[name]} or {flags[other]}, got both.")
+    for pattern in options["train"] or ():
+        name = pattern.partition("=")[0]
+        if options["input_format"] == "text" and name.endswith(DATASET_SUFFIXES):
+            raise ValueError(
+                f"Expected text in --train, got {name}. Its name is that of a dataset: give its "
+                "folder to --dataset, and the column of the text to --column."
+            )
+    check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
+
+
+def hold_options(options: dict[str, Any]) -> None:
+    """Write the options and descriptions of files, or compare them with those of a resumed run."""
+    # Sizes of each pattern: their names can be equal, and their weights different.
+    contents: dict[str, str | int | list[int] | None] = {
+        "train": [measure_files([name], has_weights=True) for name in options["train"] or ()],
+        "valid": measure_files(options["valid"] or ()),
+        "dataset": None,
+        "config": None,
+        "from": None,
+    }
+    if options["dataset"] and Path(options["dataset"]).is_dir():
+        contents["dataset"] = measure_files([f"{glob.escape(options['dataset'])}/**"])
+    held = {name: options[name] for name in HELD_OPTIONS}
+    for name in ("train", "valid"):  # patterns, so that their folder may move
+        held[name] = options[name] and [Path(pattern) for pattern in options[name]]
+    for name in ("config", "from_model", "dataset", "pipeline"):
+        held[name] = options[name] and cut_path(options[name])
+    if options["config"]:
+        contents["config"] = fingerprint(Path(options["config"]))
+    if options["from_model"]:
+        contents["from"] = fingerprint(Path(resolve_name(options["from_model"])))
+    hold_to_settings(Path(options["output"]), held, contents)
+
+
+def check_model(options: dict[str, Any], config: ElmoConfig) -> None:
+    """Refuse options that do not fit the model."""
+    if options["char_noise"] and not config.char_embedding_size:
+        raise ValueError(
+            f"Expected --char-noise with a model of characters, got {options['from_model']}."
+        )
+    if options["negatives"] >= config.vocab_size:
+        raise ValueError(
+            f"Expected --negatives below {config.vocab_size}, the number of target words, got "
+            f"{options['negatives']}. With --negatives 0, the full softmax is used."
+        )
