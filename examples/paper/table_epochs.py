@@ -16,6 +16,8 @@ LENGTHS = {
     ("entailment", "elmo"): (15, 30),
     ("squad", "static" + NARROW): (9, 24),
     ("squad", "elmo" + NARROW): (9, 16),
+    ("srl", "static"): (10,),
+    ("srl", "elmo"): (10,),
     ("coref", "elmo"): (36,),
     ("coref", "elmo" + NARROW): (9,),
     ("ner", "static"): (100,),
