@@ -17,7 +17,7 @@ from huggingface_hub import CommitInfo, HfApi
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME
 from transformers.utils.hub import cached_file
 
 from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
@@ -155,13 +155,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Save as `PreTrainedModel.save_pretrained` does; a push to the Hub adds a model card."""
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
-        single = Path(save_directory, SAFE_WEIGHTS_NAME)
-        before = single.stat().st_mtime_ns if single.is_file() else None
         super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
-        is_sharded = Path(save_directory, SAFE_WEIGHTS_INDEX_NAME).is_file()
-        # transformers leaves an old single file beside new shards, and then loads the old file.
-        if is_main_process and is_sharded and before and single.stat().st_mtime_ns == before:
-            single.unlink()
         for path in Path(save_directory).glob(WEIGHTS) if is_main_process else ():
             set_usual_mode(path)
         if is_main_process and push_to_hub:

@@ -36,8 +36,12 @@ def load_with_softmax(name: str, num_words: int) -> ElmoForPreTraining | None:
     model, found = ElmoForPreTraining.from_pretrained(
         name, dtype=torch.float32, output_loading_info=True
     )
-    if any(key.startswith("softmax.") for key in found["missing_keys"]):
+    missing = set(found["missing_keys"])
+    if {"softmax.weight", "softmax.bias"} <= missing:
         return None
+    if missing:
+        ElmoForPreTraining.from_pretrained(name)  # without loading info, it names missing tensors
+        raise ValueError(f"Expected all weights of a language model in {name}, got no {missing}.")
     if num_words != model.config.vocab_size:
         raise ValueError(
             f"Expected {model.config.vocab_size} words in {VOCABULARY_NAME} of {name}, one for "

@@ -38,10 +38,12 @@ def read_sizes(path: Path) -> ElmoConfig:
         ValueError: If the file is not JSON, or has other fields.
     """
     try:
-        fields = json.loads(path.read_text("utf-8"))
+        fields = json.loads(path.read_text("utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"Expected JSON in {path}, got: {error}.") from error
-    known = ElmoConfig().to_dict().keys()
+    if not isinstance(fields, dict):
+        raise ValueError(f"Expected a JSON object with fields of ElmoConfig in {path}.")
+    known = {*ElmoConfig().to_dict(), "auto_map", "torch_dtype", "num_labels"}
     others = [name for name in fields if name not in known]
     if others:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Refuse options that contradict each other, or those of the run that `--resume` continues."""
 
 import glob
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,10 @@ def check_options(context: typer.Context) -> None:
         is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
         if is_given and options[other] and not options["resume"]:  # older versions allowed both
             raise ValueError(f"Expected either {flags[name]} or {flags[other]}, got both.")
-    for pattern in options["train"] or ():
-        name = pattern.partition("=")[0]
-        if options["input_format"] == "text" and name.endswith(DATASET_SUFFIXES):
+    is_text = options["input_format"] == "text" and not options["resume"]
+    for pattern in (options["train"] or ()) if is_text else ():
+        name = re.sub(r"=[\d.]+$", "", pattern)  # without a weight
+        if re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).endswith(DATASET_SUFFIXES):
             raise ValueError(
                 f"Expected text in --train, got {name}. Its name is that of a dataset: give its "
                 "folder to --dataset, and the column of the text to --column."
@@ -101,7 +103,9 @@ def hold_options(options: dict[str, Any]) -> None:
         "config": None,
         "from": None,
     }
-    if options["dataset"] and Path(options["dataset"]).is_dir():
+    # A folder that also holds the output changes during the run.
+    place, output = Path(options["dataset"] or ""), Path(options["output"]).resolve()
+    if options["dataset"] and place.is_dir() and not output.is_relative_to(place.resolve()):
         contents["dataset"] = measure_files([f"{glob.escape(options['dataset'])}/**"])
     held = {name: options[name] for name in HELD_OPTIONS}
     for name in ("train", "valid"):  # patterns, so that their folder may move
@@ -117,7 +121,7 @@ def hold_options(options: dict[str, Any]) -> None:
 
 def check_model(options: dict[str, Any], config: ElmoConfig) -> None:
     """Refuse options that do not fit the model."""
-    if options["char_noise"] and not config.char_embedding_size:
+    if options["char_noise"] and not config.char_embedding_size and not options["resume"]:
         raise ValueError(
             f"Expected --char-noise with a model of characters, got {options['from_model']}."
         )

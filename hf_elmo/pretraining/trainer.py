@@ -202,8 +202,8 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         if not all(bool(x.isfinite().all()) for x in self.kept_model.parameters()):
             raise ValueError(
                 f"Expected finite weights after step {self.state.global_step}, got NaN or "
-                "infinity: the training has diverged. Start again with a lower --learning-rate, "
-                "for example --from the last checkpoint with another --output."
+                "infinity: the training has diverged. Start a new run with a lower --learning-rate "
+                "and another --output. It can begin with the last checkpoint, if any: --from."
             )
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:

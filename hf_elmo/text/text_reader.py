@@ -31,12 +31,12 @@ NUM_CONLLU_COLUMNS = 10
 OPEN_FILES = 32
 # First bytes of files that are not text.
 OTHER_FORMATS = {
-    b"\x1f\x8b": "compressed by gzip: give the file a name with .gz",
-    b"BZh": "compressed by bzip2: give the file a name with .bz2",
-    b"\xfd7zXZ": "compressed by xz: give the file a name with .xz",
-    b"\x28\xb5\x2f\xfd": "compressed by Zstandard: give the file a name with .zst",
+    b"\x1f\x8b": "compressed by gzip: decompress it, or give the file a name with .gz",
+    b"BZh": "compressed by bzip2: decompress it, or give the file a name with .bz2",
+    b"\xfd7zXZ": "compressed by xz: decompress it, or give the file a name with .xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: decompress it, or give the file a name with .zst",
     b"PK\x03\x04": "a zip archive: unpack it first",
-    b"PAR1": "a parquet file: pretrain reads it with --dataset, embed with .parquet in its name",
+    b"PAR1": "a parquet file, which only pretrain --dataset and embed read",
 }
 PACKED_BYTES = 4096  # Zstandard bytes decompressed at once; the result can be 10,000 times larger
 LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once

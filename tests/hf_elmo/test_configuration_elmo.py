@@ -108,6 +108,6 @@ def test_the_configuration_of_another_model_is_refused(model_type: Any, tmp_path
 
 
 def test_integers_are_accepted_in_place_of_floats() -> None:
-    fields = {"dropout": 0, "forget_bias": 1, "mix_gamma": 2, "mix_weights": [1, 0, 0]}
+    fields = {"dropout": 0, "forget_bias": 1, "mix_l2": 2, "classifier_dropout": 0}
     config = ElmoConfig.from_dict(fields)
     assert {name: getattr(config, name) for name in fields} == fields

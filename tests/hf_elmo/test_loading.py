@@ -249,19 +249,3 @@ def test_saved_files_have_the_mode_of_any_new_file(
 ) -> None:
     tiny_model.save_pretrained(tmp_path, max_shard_size=max_shard_size)
     assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
-
-
-def test_shards_replace_a_model_in_one_file(tiny_model: ElmoModel, tmp_path: Path) -> None:
-    tiny_model.save_pretrained(tmp_path)
-    for parameter in tiny_model.parameters():
-        parameter.data += 1
-    tiny_model.save_pretrained(tmp_path, max_shard_size="5KB")
-    assert (tmp_path / "model.safetensors.index.json").is_file()
-
-    loaded = ElmoModel.from_pretrained(tmp_path).state_dict()
-
-    for name, value in tiny_model.state_dict().items():
-        assert torch.equal(loaded[name], value), name
-
-    tiny_model.save_pretrained(tmp_path)
-    assert (tmp_path / "model.safetensors").is_file()

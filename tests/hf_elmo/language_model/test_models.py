@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
@@ -40,4 +41,13 @@ def test_target_words_that_do_not_fit_the_softmax_are_an_error(language_model: P
     NEW.save(language_model)
 
     with pytest.raises(ValueError, match=r"Expected 6 words in target_vocab\.txt of .* got 7"):
+        load_language_model(str(language_model))
+
+
+def test_a_language_model_that_lacks_a_weight_of_its_bilm_is_refused(language_model: Path) -> None:
+    weights = load_file(language_model / "model.safetensors")
+    weights.pop(next(name for name in weights if "lstm" in name))
+    save_file(weights, language_model / "model.safetensors", {"format": "pt"})
+
+    with pytest.raises(ValueError, match="misses tensors"):
         load_language_model(str(language_model))

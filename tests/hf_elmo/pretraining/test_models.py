@@ -113,6 +113,7 @@ def test_a_bilm_without_its_softmax_gets_a_new_one(
         ('{"lstm": {"dim": 32}}', "Expected fields of ElmoConfig in .*got lstm"),
         ('{"celll_size": 7, "cell_size": 8}', "got celll_size"),
         ("{", "Expected JSON in"),
+        ("[3]", "Expected a JSON object"),
     ],
 )
 def test_sizes_of_another_format_are_refused(text: str, message: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
 
 
-@pytest.mark.parametrize("name", ["text.jsonl", "text.parquet", "*.json=2"])
+@pytest.mark.parametrize("name", ["text.jsonl", "x=1.PARQUET", "*.json.gz=2"])
 def test_a_dataset_is_no_text(name: str, tmp_path: Path) -> None:
     command = ["pretrain", "--train", str(tmp_path / name), "--output", str(tmp_path / "model")]
     result = CliRunner().invoke(app, command)
