@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -109,6 +110,11 @@ class WordInputs:
         other = copy(self)
         other._fetch = fetch
         return other
+
+    def find_rows(self, sentences: Iterable[Sequence[str]]) -> Tensor:
+        """Find the rows of the static vectors that sentences need, each once; row 0 is first."""
+        words = set(chain.from_iterable(sentences))
+        return torch.tensor(sorted({0} | {find_row(self._rows, word) for word in words}))
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Fill the cache before training, so that rounding does not depend on the batches."""

@@ -1,6 +1,7 @@
 """Training of task models with Hugging Face's Trainer."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer
 from hf_elmo.training.time_bound import TimeBound
 
 from .card import CARD_MARK
+from .layers.trained_vectors import TrainedVectors
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
 from .task_inputs import WordInputs
@@ -96,6 +98,9 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
     ) -> None:
         self._task, self._recipe, self._inputs = task, recipe, inputs
         self._train, self._dev = train, dev
+        if model.config.static_size and model.config.trains_static:
+            texts = chain.from_iterable(map(task.texts, train))
+            model.static_vectors = TrainedVectors(model.static_vectors, inputs.find_rows(texts))
         super().__init__(
             model,
             args,

@@ -25,6 +25,15 @@ def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[.
     assert ids.tolist() == [[2, 1, 3, 0], [1, 0, 0, 0]]
 
 
+def test_the_rows_of_static_vectors_that_sentences_need_are_found(
+    make_case: Callable[..., Any],
+) -> None:
+    model = make_case("sentiment", **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat", "Cat", "sat"])
+    assert inputs.find_rows([["SAT", "Cat"], ["Cat", "dog"]]).tolist() == [0, 2, 3]
+    assert inputs.find_rows([]).tolist() == [0]
+
+
 @pytest.mark.parametrize("place", ["input", "none"])
 def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -> None:
     model = make_case("sentiment", elmo_at=place, **STATIC).model

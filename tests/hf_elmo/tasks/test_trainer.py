@@ -1,6 +1,7 @@
 """Training of task models."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ EXAMPLES = [
     TaggedSentence(["w"] * row + ["Cat"], [Span("A", row, row)] if row % 2 else [])
     for row in range(11)
 ]
+STATIC = {"static_vocab_size": 7, "static_size": 3, "trains_static": True}
 
 
 class Stop(TrainerCallback):
@@ -35,12 +37,18 @@ class Stop(TrainerCallback):
 
 
 def make_trainer(
-    make_case: Callable[..., Any], folder: Path, *callbacks: TrainerCallback, **changes: Any
+    make_case: Callable[..., Any],
+    folder: Path,
+    *callbacks: TrainerCallback,
+    fields: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> TaskTrainer:
     set_seed(0)
-    case = make_case("ner")
+    case = make_case("ner", **fields or {})
     recipe = Recipe(**{"batch_size": 2, "num_epochs": 3, "patience": 5} | changes)
-    inputs = WordInputs(case.model, ElmoTokenizer(), cache=LayerCache(1_000_000))
+    words = ["a", "cat", "w", "x", "y", "z"]
+    cache = LayerCache(1_000_000)
+    inputs = WordInputs(case.model, ElmoTokenizer(), static_words=words, cache=cache)
     inputs.fill([example.words for example in EXAMPLES])
     arguments = make_arguments(case.task, recipe, folder, seed=0, disable_tqdm=True)
     return TaskTrainer(
@@ -59,17 +67,32 @@ def make_trainer(
 def test_training_that_is_broken_off_ends_with_the_same_weights(
     average: float | None, make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
-    whole = make_trainer(make_case, tmp_path / "whole", average=average)
+    make = partial(make_trainer, make_case, average=average, fields=STATIC)
+    whole = make(tmp_path / "whole")
     whole.train()
     with pytest.raises(KeyboardInterrupt):
-        make_trainer(make_case, tmp_path / "broken", Stop(2), average=average).train()
-    again = make_trainer(make_case, tmp_path / "broken", average=average)
+        make(tmp_path / "broken", Stop(2)).train()
+    again = make(tmp_path / "broken")
     again.train(resume_from_checkpoint=True)
     assert again.state.log_history[-1]["epoch"] == 3
     names = ["eval_f1", "loss"]
     for entry, other in zip(whole.state.log_history, again.state.log_history, strict=True):
         assert [entry.get(name) for name in names] == [other.get(name) for name in names]
     assert_close(dict(again.model.state_dict()), dict(whole.model.state_dict()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_static_vectors_of_the_training_text_are_trained(
+    average: float | None, make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = make_trainer(make_case, tmp_path, average=average, fields=STATIC)
+    before = trainer.model.state_dict()["static_vectors.weight"]
+    assert trainer.model.static_vectors.weight.shape == (3, 3)  # padding, "cat" and "w"
+    trainer.train()
+    trainer.save_model()
+    model = type(trainer.model).from_pretrained(tmp_path)
+    is_trained = (model.static_vectors.weight != before).any(dim=1)
+    assert is_trained.tolist() == [0, 0, 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
