@@ -34,7 +34,7 @@ def main(
         list[str], typer.Argument(help="Text files: one tokenised sentence per line.")
     ],
     output: Annotated[
-        Path, typer.Argument(help="File to write, in word2vec's binary format (.bin).")
+        Path, typer.Argument(help="File to write in word2vec's format: binary (.bin) or text.")
     ],
     size: Annotated[int, typer.Option(min=1)] = 256,
     min_count: Annotated[int, typer.Option(help="Least number of uses of a word.", min=1)] = 5,
@@ -53,7 +53,7 @@ def main(
         sg=1,
         seed=1,
     )
-    model.wv.save_word2vec_format(str(output), binary=True)
+    model.wv.save_word2vec_format(str(output), binary=".bin" in output.suffixes)
     print(f"{len(model.wv):,} vectors of {size} numbers in {output}")
 
 

@@ -1,5 +1,6 @@
 """Train each task with and without ELMo, and compare: `python compare.py CORPUS OUTPUT`.
 
+With `--vectors`, ELMo is compared with static vectors, and both with a pipeline without vectors.
 Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (each task's learned weights of the
 layers) and `curve.svg` (scores against the share of the training data). Finished runs stay in
 OUTPUT/runs, so an interrupted command continues when you run it again. For your own data in spaCy's
@@ -26,10 +27,12 @@ from scipy.stats import bootstrap
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
+from thinc.api import Config
 from tqdm import tqdm
 
 HERE = Path(__file__).parent
-VARIANTS = {"without": "", "with": "_elmo"}  # and the suffix of the configuration's name
+VARIANTS = {"without": "", "static": "", "with": "_elmo"}  # and the configuration name's suffix
+LABELS = {"without": "no vectors", "static": "static vectors", "with": "ELMo"}
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 CURVE_TASK = "trec"
 RESAMPLES = 10_000
@@ -172,14 +175,30 @@ class Run(NamedTuple):
         return f"{self.task}-{self.variant}-{self.seed}-{self.share:g}"
 
 
-def train(run: Run, task: Task, corpus: Path, output: Path, settings: Sequence[str]) -> None:
+def read_static(config: Path, vectors: Path) -> list[str]:
+    """Return options of `spacy train` by which a configuration without ELMo reads vectors."""
+    component = Config().from_disk(config, interpolate=False)["nlp"]["pipeline"][0]
+    embed = f"--components.{component}.model.tok2vec.embed"  # the other components refer to it
+    return ["--paths.vectors", str(vectors), f"{embed}.include_static_vectors", "true"]
+
+
+def train(
+    run: Run,
+    task: Task,
+    corpus: Path,
+    output: Path,
+    settings: Sequence[str],
+    vectors: Path | None = None,
+) -> None:
     """Run `spacy train` in a process with one thread, evaluate, and keep the result."""
     folder = output / "runs" / run.name
     result = folder / "result.json"
+    config = HERE / "configs" / f"{task.config}{VARIANTS[run.variant]}.cfg"
+    if run.variant == "static" and vectors is not None:
+        settings = [*settings, *read_static(config, vectors)]
     if result.is_file() and json.loads(result.read_text()).get("settings") == list(settings):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    config = HERE / "configs" / f"{task.config}{VARIANTS[run.variant]}.cfg"
     train_path = corpus / task.train if run.share == 1 else find_cut(output, run.share)
     command = [
         *(sys.executable, "-m", "spacy", "train", str(config), "--output", str(folder)),
@@ -255,10 +274,12 @@ def compute_f1(right: Any, found: Any, gold: Any, axis: int = -1) -> Any:
 
 
 class Comparison(NamedTuple):
-    """Scores of one metric in percent, by seed, and the bootstrap of their difference."""
+    """Scores of one metric in percent, by variant and seed, and the bootstrap of a difference.
 
-    without: list[float]
-    with_elmo: list[float]
+    The difference is that of the last two variants.
+    """
+
+    scores: dict[str, list[float]]
     low: float  # of the 95 % interval of the difference
     high: float
     p: float  # share of resamples in which ELMo does not help
@@ -274,13 +295,13 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
                 if (run.task, run.variant, run.share) == (task, variant, 1)
             ]
         )  # (seeds, docs, 3)
-        for variant in VARIANTS
+        for variant in find_variants(results)
     }
     scores = {
         variant: [100 * float(compute_f1(*seed.T)) for seed in values]
         for variant, values in counts.items()
     }
-    before, after = counts["without"].sum(0).T, counts["with"].sum(0).T  # (3, docs)
+    before, after = (values.sum(0).T for values in list(counts.values())[-2:])  # (3, docs)
 
     def difference(*columns: Any, axis: int = -1) -> Any:
         return 100 * (compute_f1(*columns[3:], axis) - compute_f1(*columns[:3], axis))
@@ -296,26 +317,30 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
         rng=np.random.default_rng(0),
     )
     return Comparison(
-        scores["without"],
-        scores["with"],
+        scores,
         *result.confidence_interval,
         float((result.bootstrap_distribution <= 0).mean()),
     )
 
 
+def find_variants(results: dict[Run, dict[str, Any]]) -> list[str]:
+    """List the variants that have runs."""
+    return [variant for variant in VARIANTS if any(run.variant == variant for run in results)]
+
+
 def draw_table(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
     """Make the table of scores in Markdown."""
-    yield "| task | metric | without ELMo | with ELMo | difference, 95 % | error | p |"
-    yield "|---|---|---|---|---|---|---|"
+    titles = [LABELS[variant] for variant in find_variants(results)]
+    yield f"| task | metric | {' | '.join(titles)} | difference of the last two, 95 % | error | p |"
+    yield "|---" * (5 + len(titles)) + "|"
     for name, task in tasks.items():
         for metric in METRICS[task.config]:
             result = compare(results, name, metric)
-            before, after = np.mean(result.without), np.mean(result.with_elmo)
+            before, after = list(map(np.mean, result.scores.values()))[-2:]
             p = f"{result.p:.4f}" if result.p else f"< {1 / RESAMPLES:.4f}"
             yield (
-                f"| {task.title} | {metric} | {_spread(result.without)} "
-                f"| {_spread(result.with_elmo)} | {after - before:+.1f} "
-                f"({result.low:+.1f} to {result.high:+.1f}) "
+                f"| {task.title} | {metric} | {' | '.join(map(_spread, result.scores.values()))} "
+                f"| {after - before:+.1f} ({result.low:+.1f} to {result.high:+.1f}) "
                 f"| {100 * (before - after) / (100 - before):+.0f} % | {p} |"
             )
 
@@ -326,19 +351,17 @@ def _spread(values: Sequence[float]) -> str:
 
 def draw_costs(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
     """Make the table of costs: the lowest of all seeds, since other programs only add time."""
-    yield (
-        "| task | CPU seconds without ELMo | CPU seconds with ELMo "
-        "| peak memory without ELMo | peak memory with ELMo |"
-    )
-    yield "|---|---|---|---|---|"
+    variants = find_variants(results)
+    titles = [f"{what}: {LABELS[x]}" for what in ("CPU seconds", "peak MiB") for x in variants]
+    yield f"| task | {' | '.join(titles)} |"
+    yield "|---" * (1 + len(titles)) + "|"
     for name, task in tasks.items():
         cells = [
-            min(r[key] for run, r in results.items() if run[:2] == (name, variant))
-            for key in ("cpu_seconds", "peak_kib")
-            for variant in VARIANTS
+            min(r[key] / unit for run, r in results.items() if run[:2] == (name, variant))
+            for key, unit in (("cpu_seconds", 1), ("peak_kib", 1024))
+            for variant in variants
         ]
-        sizes = " | ".join(f"{cell / 1024:,.0f} MiB" for cell in cells[2:])
-        yield f"| {task.title} | {cells[0]:,.0f} | {cells[1]:,.0f} | {sizes} |"
+        yield f"| {task.title} | {' | '.join(f'{cell:,.0f}' for cell in cells)} |"
 
 
 def plot_mix(results: dict[Run, dict[str, Any]], tasks: Sequence[str], path: Path) -> None:
@@ -376,9 +399,9 @@ def plot_curve(results: dict[Run, dict[str, Any]], path: Path) -> None:
     axes = figure.add_subplot()
     (metric,) = METRICS[TASKS[CURVE_TASK].config]
     ticks = [100 * share for share in SHARES]
-    for variant in VARIANTS:
+    for variant in find_variants(results):
         means, spreads = zip(*compute_curve(results, variant), strict=True)
-        axes.errorbar(ticks, means, spreads, marker="o", capsize=3, label=f"{variant} ELMo")
+        axes.errorbar(ticks, means, spreads, marker="o", capsize=3, label=LABELS[variant])
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
@@ -406,6 +429,12 @@ def main(
     curve: Annotated[
         bool, typer.Option(help=f"Also make the learning curve of {CURVE_TASK}.")
     ] = True,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also train with these static vectors: a folder of `spacy init vectors`."
+        ),
+    ] = None,
     settings: Annotated[
         str, typer.Option(help='Options of all runs, such as "--training.max_steps 10".')
     ] = "",
@@ -414,15 +443,17 @@ def main(
     chosen = choose_tasks(tasks, task or [])
     for one in chosen.values():  # before hours of training
         read_gold(corpus / one.test, spacy.blank("en"))
-    runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in VARIANTS]
+    variants = [variant for variant in VARIANTS if vectors or variant != "static"]
+    runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in variants]
     if curve and CURVE_TASK in chosen:
         runs += [
-            Run(CURVE_TASK, v, s, share) for s in range(seeds) for share in SHARES for v in VARIANTS
+            Run(CURVE_TASK, v, s, share) for s in range(seeds) for share in SHARES for v in variants
         ]
         cut_corpus(corpus / CURVE_TASK / "train.spacy", output)  # once, before two runs need it
     runs = list(dict.fromkeys(runs))
     os.environ["OMP_NUM_THREADS"] = "1"
-    train_one = partial(train, corpus=corpus, output=output, settings=settings.split())
+    options = {"settings": settings.split(), "vectors": vectors}
+    train_one = partial(train, corpus=corpus, output=output, **options)
     with ThreadPoolExecutor(jobs) as pool:
         trained = pool.map(train_one, runs, [chosen[run.task] for run in runs])
         for _ in tqdm(trained, total=len(runs), unit="run"):

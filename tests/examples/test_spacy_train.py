@@ -209,12 +209,28 @@ def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
         DocBin().from_disk(corpus / "trec" / "test.spacy").get_docs(spacy.blank("en").vocab)
     )
     assert docs[1].cats["HUM"] == 1
+    (tmp_path / "vectors.txt").write_text("2 3\nthe 1 0 0\ncat 0 1 1\n")
+    vectors = tmp_path / "vectors"
+    run("-m", "spacy", "init", "vectors", "en", tmp_path / "vectors.txt", vectors)
     run(
         *("compare.py", corpus, output, "--tasks", tasks, "--seeds", "1", "--no-curve"),
+        *("--vectors", vectors),
         *("--task", "mine:ner:" + ":".join(f"wnut17/{s}.spacy" for s in ("train", "dev", "test"))),
         *("--settings", "--training.max_steps 2 --training.eval_frequency 2"),
     )
     rows = (output / "table.md").read_text().splitlines()
+    assert "| no vectors | static vectors | ELMo | difference of the last two" in rows[0]
+    for name in ("ewt", "trec"):
+        static, plain = (
+            spacy.load(output / "runs" / f"{name}-{variant}-0-1" / "model-best")
+            for variant in ("static", "without")
+        )
+        assert static.vocab.vectors.shape == (2, 3)
+        sizes = [
+            sum(node.has_param("W") and node.get_param("W").size for node in pipe.model.walk())
+            for _, pipe in (*static.pipeline[:1], *plain.pipeline[:1])
+        ]
+        assert sizes[0] > sizes[1]  # a layer reads the vectors
     assert [row.split(" | ")[1] for row in rows[2:9]] == [
         *("tag accuracy", "lemma accuracy", "LAS", "entity F1", "accuracy", "span F1", "entity F1")
     ]
