@@ -25,14 +25,14 @@ from runs import (
 )
 
 SHARES = (0.001, 0.01, 0.1, 0.3, 1.0)
-TASKS = ("entailment", "srl")
+TASKS = {"entailment": SHARES, "srl": SHARES, "sentiment": (0.01, 0.1, 1.0)}
 ALT = "Test scores over the share of the training data, with ELMo and without"
 HEADER = ("task", "input", *(f"{100 * share:g} %" for share in SHARES))
 
 
 def list_task(task: str) -> list[Run]:
     """List the runs of a task."""
-    return [run for share in SHARES for run in list_runs(task, SIDES, share)]
+    return [run for share in TASKS[task] for run in list_runs(task, SIDES, share)]
 
 
 RUNS = [run for task in TASKS for run in list_task(task)]
@@ -40,7 +40,7 @@ RUNS = [run for task in TASKS for run in list_task(task)]
 
 def read_curve(results: Path, task: str, config: str) -> dict[float, list[float]]:
     """Read the test scores of each share of the training data, one per seed."""
-    runs = {share: read_runs(results, task, config, share) for share in SHARES}
+    runs = {share: read_runs(results, task, config, share) for share in TASKS[task]}
     return {
         share: [score(task, seed) for seed in gather_counts(seeds)]
         for share, seeds in runs.items()
@@ -52,7 +52,7 @@ def plot(results: Path, path: Path) -> None:
     """Draw the curves, if any run is complete; bands reach from the lowest to the highest seed."""
     if not any(read_curve(results, task, config) for task in TASKS for config in SIDES):
         return
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(12, 4), layout="constrained")
     for panel, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
         for config, label, style in zip(SIDES, LABELS, ("s--", "o-"), strict=True):
             curve = read_curve(results, task, config)
@@ -63,7 +63,8 @@ def plot(results: Path, path: Path) -> None:
             bounds = [list(map(bound, curve.values())) for bound in (min, max)]
             panel.fill_between(shares, *bounds, color=line.get_color(), alpha=0.2)
         panel.set_xscale("log")
-        panel.set_xticks([100 * share for share in SHARES], [f"{100 * x:g}" for x in SHARES])
+        ticks = [100 * share for share in TASKS[task]]
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.minorticks_off()
         panel.set(title=TITLES[task], xlabel="share of the training data (%)")
         panel.grid(alpha=0.3)
@@ -79,7 +80,8 @@ def write(results: Path) -> str:
     for task in TASKS:
         for config in SIDES:
             curve = read_curve(results, task, config)
-            cells = [show_scores(curve[x]) if x in curve else "not run yet" for x in SHARES]
+            missing = dict.fromkeys(TASKS[task], "not run yet")
+            cells = [show_scores(curve[x]) if x in curve else missing.get(x, "") for x in SHARES]
             rows.append([TITLES[task], config, *cells])
     return write_table(HEADER, rows)
 

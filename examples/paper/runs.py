@@ -132,7 +132,7 @@ EPOCHS = {
 PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
 # Share of the training data that an epoch has at least; smaller samples of these tasks are
 # repeated. Roles have larger batches and fewer epochs, so 10 % would give too few steps.
-LEAST_EPOCH = {"entailment": 0.1, "srl": 0.3}
+LEAST_EPOCH = {"entailment": 0.1, "srl": 0.3, "sentiment": 0.1}
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 DARK_LOOK = """<style>

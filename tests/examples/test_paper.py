@@ -279,7 +279,7 @@ def test_small_versions_of_table_1_and_of_the_figures_are_made(
     options = ["--epochs", "1", "--cache-bytes", "100000"]
     results = tmp_path / "results"
     settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options)
-    monkeypatch.setattr(paper("figure_1"), "SHARES", (0.1, 1.0))
+    monkeypatch.setitem(paper("figure_1").TASKS, "srl", (0.1, 1.0))
     made = [run for run in paper("figure_1").list_task("srl") if run.seed == 1]
     assert runs.make_runs(made, settings)
     tabled = train_all(runs, paper("table_1"), settings, "srl")
