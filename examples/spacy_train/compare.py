@@ -196,7 +196,8 @@ def train(
     config = HERE / "configs" / f"{task.config}{VARIANTS[run.variant]}.cfg"
     if run.variant == "static" and vectors is not None:
         settings = [*settings, *read_static(config, vectors)]
-    if result.is_file() and json.loads(result.read_text()).get("settings") == list(settings):
+    made_by = {"settings": list(settings), "config": config.read_text(encoding="utf-8")}
+    if result.is_file() and made_by.items() <= json.loads(result.read_text()).items():
         return
     folder.mkdir(parents=True, exist_ok=True)
     train_path = corpus / task.train if run.share == 1 else find_cut(output, run.share)
@@ -217,8 +218,7 @@ def train(
     scores |= {
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "peak_kib": usage.ru_maxrss,
-        "settings": list(settings),
-    }
+    } | made_by
     part = result.with_suffix(".part")
     part.write_text(json.dumps(scores))
     part.replace(result)
@@ -443,6 +443,8 @@ def main(
     chosen = choose_tasks(tasks, task or [])
     for one in chosen.values():  # before hours of training
         read_gold(corpus / one.test, spacy.blank("en"))
+    if vectors is not None and not spacy.load(vectors).vocab.vectors.size:
+        raise typer.BadParameter(f"Expected static vectors in {vectors}, found none.")
     variants = [variant for variant in VARIANTS if vectors or variant != "static"]
     runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in variants]
     if curve and CURVE_TASK in chosen:

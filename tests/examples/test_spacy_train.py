@@ -1,12 +1,15 @@
 """examples/spacy_train: public files become docs, twins differ in ELMo alone, the table is made."""
 
+import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import spacy
@@ -196,6 +199,40 @@ def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated() -> None:
 def test_a_test_set_without_docs_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="No docs in"), pytest.warns(UserWarning, match="W090"):
         load("compare").main(tmp_path, tmp_path, task=["mine:ner:train:dev:"])
+
+
+def test_static_vectors_that_are_none_are_refused_before_training(
+    data: Path, tmp_path: Path
+) -> None:
+    run("make_docs.py", data, tmp_path / "corpus", "--tasks", "trec")
+    spacy.blank("en").to_disk(tmp_path / "empty")
+    with pytest.raises(typer.BadParameter, match="Expected static vectors"):
+        load("compare").main(
+            tmp_path / "corpus", tmp_path, tasks="trec", vectors=tmp_path / "empty"
+        )
+
+
+@pytest.mark.parametrize("changed", [None, "settings", "config"])
+def test_a_run_is_made_again_if_its_settings_or_its_configuration_have_changed(
+    changed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = load("compare")
+    one = compare.Run("trec", "without", 0)
+    config = (FOLDER / "configs" / "textcat.cfg").read_text(encoding="utf-8")
+    known = {"settings": ["--x"], "config": config} | ({changed: "other"} if changed else {})
+    result = tmp_path / "runs" / one.name / "result.json"
+    result.parent.mkdir(parents=True)
+    result.write_text(json.dumps(known))
+    started = []
+
+    def start(command: list[str], **_: Any) -> None:
+        started.append(command)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare.subprocess, "Popen", start)
+    with contextlib.suppress(KeyboardInterrupt):
+        compare.train(one, compare.TASKS["trec"], tmp_path, tmp_path, ["--x"])
+    assert bool(started) == bool(changed)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ class TrainedVectors(nn.Embedding):
     places: Tensor
 
     def __init__(self, vectors: nn.Embedding, rows: Tensor) -> None:
-        table = vectors.weight.detach()
+        table = vectors.state_dict()["weight"]  # all rows, also of another TrainedVectors
         super().__init__(
             len(rows), vectors.embedding_dim, padding_idx=0, _weight=table[rows].clone()
         )

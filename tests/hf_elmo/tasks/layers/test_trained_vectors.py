@@ -42,6 +42,15 @@ def test_words_that_are_not_trained_have_vectors() -> None:
     assert_close(vectors(ids), whole(ids), rtol=0, atol=0)
 
 
+def test_other_rows_are_trained_next() -> None:
+    whole, vectors = make_both()
+    train(vectors)
+    again = TrainedVectors(vectors, torch.tensor([0, 5, 6]))
+    assert_close(again.state_dict(), train(whole), rtol=0, atol=0)
+    again.weight.detach().fill_(7)
+    assert again.state_dict()["weight"].eq(7).all(dim=1).tolist() == [1, 0, 0, 0, 0, 1, 1]
+
+
 def test_a_table_of_all_vectors_is_loaded() -> None:
     _, vectors = make_both()
     table = torch.randn(7, 3)
