@@ -362,17 +362,19 @@ def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> Non
         assert len(versions) > 1 or path.read_bytes() == committed
 
 
-def test_the_readme_shows_entailment_with_static_vectors_as_wide_as_elmo(
-    paper: Any, runs: ModuleType
+@pytest.mark.parametrize(
+    ("task", "title"), [("entailment", "entailment"), ("srl", "semantic roles")]
+)
+def test_the_readme_shows_tasks_with_static_vectors_as_wide_as_elmo(
+    task: str, title: str, paper: Any, runs: ModuleType
 ) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    sides = paper("table_1").read_sides(PAPER / "results", "entailment")
+    sides = paper("table_1").read_sides(PAPER / "results", task)
     static, elmo = (
-        np.mean([runs.score("entailment", seed) for seed in runs.gather_counts(side)])
-        for side in sides
+        np.mean([runs.score(task, seed) for seed in runs.gather_counts(side)]) for side in sides
     )
-    (row,) = (line for line in readme.splitlines() if line.startswith("| entailment"))
+    (row,) = (line for line in readme.splitlines() if line.startswith(f"| {title}"))
     seeds = {1: "one seed", 3: "three seeds"}[len(sides[0])]
-    assert row.endswith(f"({seeds}) | {static:.1f} | {elmo:.1f} |")
-    best = max(paper("table_epochs").LENGTHS["entailment", "static"])
-    assert runs.choose_epochs("entailment", "static") == best  # not a baseline stopped early
+    assert row.endswith(f"({seeds}) | static vectors {static:.1f} | {elmo:.1f} |")
+    best = max(paper("table_epochs").LENGTHS[task, "static"])
+    assert runs.choose_epochs(task, "static") == best  # not a baseline stopped early
