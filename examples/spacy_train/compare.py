@@ -15,8 +15,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import stdev
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +31,8 @@ from spacy.tokens import Doc, DocBin
 from spacy.training import Corpus
 from thinc.api import Config
 from tqdm import tqdm
+
+from hf_elmo.training.resume_checks import fingerprint
 
 HERE = Path(__file__).parent
 VARIANTS = {"without": "", "static": "", "with": "_elmo"}  # and the configuration name's suffix
@@ -175,8 +179,22 @@ class Run(NamedTuple):
         return f"{self.task}-{self.variant}-{self.seed}-{self.share:g}"
 
 
-def read_static(config: Path, vectors: Path) -> list[str]:
-    """Return options of `spacy train` by which a configuration without ELMo reads vectors."""
+def list_contents(paths: Sequence[Path]) -> list[str | None]:
+    """Describe the content of files and folders, to see later whether it has changed."""
+    files = [sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths]
+    return [fingerprint(file) for file in chain(*files) if not file.is_dir()]
+
+
+def has_vectors(folder: Path) -> bool:
+    """Return whether a folder is a pipeline with static vectors."""
+    try:
+        return bool(spacy.load(folder).vocab.vectors.size)
+    except OSError:
+        return False
+
+
+def add_vectors(config: Path, vectors: Path) -> list[str]:
+    """Return the options of `spacy train` that add static vectors to a configuration."""
     component = Config().from_disk(config, interpolate=False)["nlp"]["pipeline"][0]
     embed = f"--components.{component}.model.tok2vec.embed"  # the other components refer to it
     return ["--paths.vectors", str(vectors), f"{embed}.include_static_vectors", "true"]
@@ -194,17 +212,21 @@ def train(
     folder = output / "runs" / run.name
     result = folder / "result.json"
     config = HERE / "configs" / f"{task.config}{VARIANTS[run.variant]}.cfg"
-    if run.variant == "static" and vectors is not None:
-        settings = [*settings, *read_static(config, vectors)]
-    made_by = {"settings": list(settings), "config": config.read_text(encoding="utf-8")}
+    added = [vectors] if run.variant == "static" and vectors is not None else []
+    train_path = corpus / task.train if run.share == 1 else find_cut(output, run.share)
+    made_by = {
+        "settings": list(settings),
+        "config": config.read_text(encoding="utf-8"),
+        "contents": list_contents([train_path, corpus / task.dev, corpus / task.test, *added]),
+    }
     if result.is_file() and made_by.items() <= json.loads(result.read_text()).items():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    train_path = corpus / task.train if run.share == 1 else find_cut(output, run.share)
     command = [
         *(sys.executable, "-m", "spacy", "train", str(config), "--output", str(folder)),
         *("--paths.train", str(train_path), "--paths.dev", str(corpus / task.dev)),
         *("--system.seed", str(run.seed), *settings),
+        *chain(*(add_vectors(config, path) for path in added)),
     ]
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -282,7 +304,7 @@ class Comparison(NamedTuple):
     scores: dict[str, list[float]]
     low: float  # of the 95 % interval of the difference
     high: float
-    p: float  # share of resamples in which ELMo does not help
+    p: float  # two-sided
 
 
 def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Comparison:
@@ -316,10 +338,10 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
         method="percentile",
         rng=np.random.default_rng(0),
     )
+    drawn = result.bootstrap_distribution
+    fewer = min((drawn <= 0).sum(), (drawn >= 0).sum())
     return Comparison(
-        scores,
-        *result.confidence_interval,
-        float((result.bootstrap_distribution <= 0).mean()),
+        scores, *result.confidence_interval, min(1.0, 2 * (1 + fewer) / (1 + RESAMPLES))
     )
 
 
@@ -331,22 +353,23 @@ def find_variants(results: dict[Run, dict[str, Any]]) -> list[str]:
 def draw_table(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
     """Make the table of scores in Markdown."""
     titles = [LABELS[variant] for variant in find_variants(results)]
-    yield f"| task | metric | {' | '.join(titles)} | difference of the last two, 95 % | error | p |"
-    yield "|---" * (5 + len(titles)) + "|"
+    titles += ["difference of the last two, 95 %", "error", "p"]
+    yield f"| task | metric | seeds | {' | '.join(titles)} |"
+    yield "|---" * (3 + len(titles)) + "|"
     for name, task in tasks.items():
         for metric in METRICS[task.config]:
             result = compare(results, name, metric)
             before, after = list(map(np.mean, result.scores.values()))[-2:]
-            p = f"{result.p:.4f}" if result.p else f"< {1 / RESAMPLES:.4f}"
+            cells = [str(len(result.scores["with"])), *map(_spread, result.scores.values())]
             yield (
-                f"| {task.title} | {metric} | {' | '.join(map(_spread, result.scores.values()))} "
+                f"| {task.title} | {metric} | {' | '.join(cells)} "
                 f"| {after - before:+.1f} ({result.low:+.1f} to {result.high:+.1f}) "
-                f"| {100 * (before - after) / (100 - before):+.0f} % | {p} |"
+                f"| {100 * (before - after) / (100 - before):+z.0f} % | {result.p:.4f} |"
             )
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.1f}"
+    return f"{np.mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def draw_costs(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
@@ -441,10 +464,10 @@ def main(
 ) -> None:
     """Train each task with and without ELMo, and compare."""
     chosen = choose_tasks(tasks, task or [])
+    if vectors is not None and not has_vectors(vectors):
+        raise typer.BadParameter(f"Expected a folder of `spacy init vectors`, got {vectors}.")
     for one in chosen.values():  # before hours of training
         read_gold(corpus / one.test, spacy.blank("en"))
-    if vectors is not None and not spacy.load(vectors).vocab.vectors.size:
-        raise typer.BadParameter(f"Expected static vectors in {vectors}, found none.")
     variants = [variant for variant in VARIANTS if vectors or variant != "static"]
     runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in variants]
     if curve and CURVE_TASK in chosen:

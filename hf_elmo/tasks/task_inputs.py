@@ -112,9 +112,9 @@ class WordInputs:
         return other
 
     def find_rows(self, sentences: Iterable[Sequence[str]]) -> Tensor:
-        """Find the rows of the static vectors that sentences need, each once; row 0 is first."""
+        """Find the rows of the static vectors that sentences need; 0 for words without one."""
         words = set(chain.from_iterable(sentences))
-        return torch.tensor(sorted({0} | {find_row(self._rows, word) for word in words}))
+        return torch.tensor([find_row(self._rows, word) for word in words]).long().unique()
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Fill the cache before training, so that rounding does not depend on the batches."""

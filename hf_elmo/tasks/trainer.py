@@ -59,6 +59,7 @@ def make_arguments(
         "metric_for_best_model": f"eval_{task.metric}",
         "greater_is_better": True,
         "remove_unused_columns": False,
+        "ddp_broadcast_buffers": False,  # they do not change in training
         "report_to": "none",
         "dataloader_pin_memory": torch.cuda.is_available(),
     }
@@ -98,7 +99,7 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
     ) -> None:
         self._task, self._recipe, self._inputs = task, recipe, inputs
         self._train, self._dev = train, dev
-        if model.config.static_size and model.config.trains_static:
+        if model.config.static_size and model.static_vectors.weight.requires_grad:
             texts = chain.from_iterable(map(task.texts, train))
             model.static_vectors = TrainedVectors(model.static_vectors, inputs.find_rows(texts))
         super().__init__(
@@ -141,6 +142,18 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
             else:
                 self.optimizer = torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS, fused=True)
         return self.optimizer
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        for weight, state in self.optimizer.state.items() if self.optimizer else ():
+            for x in state.values():
+                if torch.is_tensor(x) and x.ndim and x.shape != weight.shape:  # a step has no axis
+                    raise ValueError(
+                        f"Expected a state of the optimiser for a weight of {tuple(weight.shape)}, "
+                        f"got {tuple(x.shape)}. {checkpoint} is of another model, or of an older "
+                        "version, which trained all static vectors. Start a new run with another "
+                        "--output."
+                    )
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Score the model on the dev examples; every process scores all of them."""

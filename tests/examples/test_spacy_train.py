@@ -201,28 +201,33 @@ def test_a_test_set_without_docs_is_refused_before_training(tmp_path: Path) -> N
         load("compare").main(tmp_path, tmp_path, task=["mine:ner:train:dev:"])
 
 
-def test_static_vectors_that_are_none_are_refused_before_training(
-    data: Path, tmp_path: Path
-) -> None:
-    run("make_docs.py", data, tmp_path / "corpus", "--tasks", "trec")
+def test_vectors_of_another_kind_are_refused_before_training(tmp_path: Path) -> None:
     spacy.blank("en").to_disk(tmp_path / "empty")
-    with pytest.raises(typer.BadParameter, match="Expected static vectors"):
-        load("compare").main(
-            tmp_path / "corpus", tmp_path, tasks="trec", vectors=tmp_path / "empty"
-        )
+    (tmp_path / "vectors.txt").write_text("cat 0 1\n")
+    for name in ("empty", "vectors.txt", "missing"):
+        with pytest.raises(typer.BadParameter, match="Expected a folder of `spacy init vectors`"):
+            load("compare").main(tmp_path, tmp_path, tasks="trec", vectors=tmp_path / name)
 
 
-@pytest.mark.parametrize("changed", [None, "settings", "config"])
-def test_a_run_is_made_again_if_its_settings_or_its_configuration_have_changed(
+@pytest.mark.parametrize("changed", [None, "settings", "config", "contents"])
+def test_a_run_is_made_again_if_what_it_was_made_of_has_changed(
     changed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compare = load("compare")
+    task = compare.TASKS["trec"]
+    paths = [tmp_path / name for name in task[2:]]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.name)
     one = compare.Run("trec", "without", 0)
-    config = (FOLDER / "configs" / "textcat.cfg").read_text(encoding="utf-8")
-    known = {"settings": ["--x"], "config": config} | ({changed: "other"} if changed else {})
+    known = {
+        "settings": ["--x"],
+        "config": (FOLDER / "configs" / "textcat.cfg").read_text(encoding="utf-8"),
+        "contents": compare.list_contents(paths),
+    }
     result = tmp_path / "runs" / one.name / "result.json"
     result.parent.mkdir(parents=True)
-    result.write_text(json.dumps(known))
+    result.write_text(json.dumps(known | ({changed: "other"} if changed else {})))
     started = []
 
     def start(command: list[str], **_: Any) -> None:
@@ -231,8 +236,43 @@ def test_a_run_is_made_again_if_its_settings_or_its_configuration_have_changed(
 
     monkeypatch.setattr(compare.subprocess, "Popen", start)
     with contextlib.suppress(KeyboardInterrupt):
-        compare.train(one, compare.TASKS["trec"], tmp_path, tmp_path, ["--x"])
+        compare.train(one, task, tmp_path, tmp_path, ["--x"])
     assert bool(started) == bool(changed)
+
+
+def test_the_content_of_files_and_of_folders_is_described(tmp_path: Path) -> None:
+    compare = load("compare")
+    (tmp_path / "a").mkdir()
+    for name in ("a/1", "a/2", "b"):
+        (tmp_path / name).write_text(name)
+    found = compare.list_contents([tmp_path / "a", tmp_path / "b"])
+    assert len(set(found)) == 3
+    (tmp_path / "a" / "2").write_text("x/y")
+    assert [x == y for x, y in zip(found, compare.list_contents([tmp_path]), strict=True)] == [
+        *(True, False, True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variants", "row"),
+    [
+        (("without", "with"), "| 1 | 5.0 | 25.0 | +20.0 (+5.0 to +40.0) | -21 % | "),
+        (("without", "static", "with"), "| 1 | 5.0 | 95.0 | 25.0 | -70.0 (-90.0 to -50.0) | "),
+    ],
+)
+def test_the_last_two_variants_are_compared(variants: tuple[str, ...], row: str) -> None:
+    compare = load("compare")
+    right = {"without": 1, "static": 19, "with": 5}  # of 20 docs
+    results = {
+        compare.Run("trec", name, 0): {
+            "counts": {"accuracy": [(int(doc < right[name]), 1, 1) for doc in range(20)]}
+        }
+        for name in variants
+    }
+    (line,) = list(compare.draw_table(results, {"trec": compare.TASKS["trec"]}))[2:]
+    assert line.startswith(f"| TREC, 6 classes | accuracy {row}")
+    if "static" in variants:  # a difference below 0 is as significant as one above it
+        assert line.endswith("| 0.0002 |")
 
 
 @pytest.mark.slow
@@ -256,7 +296,7 @@ def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
         *("--settings", "--training.max_steps 2 --training.eval_frequency 2"),
     )
     rows = (output / "table.md").read_text().splitlines()
-    assert "| no vectors | static vectors | ELMo | difference of the last two" in rows[0]
+    assert "| seeds | no vectors | static vectors | ELMo | difference of the last two" in rows[0]
     for name in ("ewt", "trec"):
         static, plain = (
             spacy.load(output / "runs" / f"{name}-{variant}-0-1" / "model-best")

@@ -10,12 +10,12 @@ class TrainedVectors(nn.Embedding):
     """Replace a model's static vectors in training; train some rows, and keep the others.
 
     The gradient and the optimiser's state have one row per trained vector, not one per vector of
-    the file. The other vectors have no gradient, so the result is the same. It is saved and loaded
-    as one table of all vectors.
+    the file. The other vectors have no gradient, so the result is the same. `state_dict` has one
+    table of all vectors, and `load_state_dict` accepts one. `weight` has only the trained rows.
 
     Args:
         vectors: All static vectors; row 0 is for padding and for words without a vector.
-        rows: The rows to train, 0 included, each once.
+        rows: The rows to train, in any order.
     """
 
     table: Tensor
@@ -24,6 +24,7 @@ class TrainedVectors(nn.Embedding):
 
     def __init__(self, vectors: nn.Embedding, rows: Tensor) -> None:
         table = vectors.state_dict()["weight"]  # all rows, also of another TrainedVectors
+        rows = torch.cat([rows.new_zeros(1), rows]).unique()  # sorted: row 0 is the first
         super().__init__(
             len(rows), vectors.embedding_dim, padding_idx=0, _weight=table[rows].clone()
         )
@@ -45,6 +46,7 @@ class TrainedVectors(nn.Embedding):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         weight = state_dict.get(f"{prefix}weight")
-        if weight is not None and len(weight) == len(self.table):
+        if weight is not None and weight.shape == self.table.shape:
+            self.table.copy_(weight.detach())
             state_dict = state_dict | {f"{prefix}weight": weight[self.rows.to(weight.device)]}
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -12,6 +12,7 @@ from transformers import TrainerCallback, set_seed
 
 from hf_elmo import ElmoTokenizer
 from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.tasks import trainer as trainer_module
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import TaggedSentence
 from hf_elmo.tasks.task import Recipe
@@ -93,6 +94,25 @@ def test_static_vectors_of_the_training_text_are_trained(
     model = type(trainer.model).from_pretrained(tmp_path)
     is_trained = (model.static_vectors.weight != before).any(dim=1)
     assert is_trained.tolist() == [0, 0, 1, 1, 0, 0, 0]
+
+
+def test_static_vectors_that_are_frozen_stay_so(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_trainer(make_case, tmp_path, fields=STATIC | {"trains_static": False}).model
+    assert not model.static_vectors.weight.requires_grad
+
+
+def test_a_run_that_trained_all_static_vectors_is_not_continued(
+    make_case: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(trainer_module, "TrainedVectors", lambda vectors, rows: vectors)
+        trainer = make_trainer(make_case, tmp_path, Stop(1), fields=STATIC)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    with pytest.raises(ValueError, match=r"weight of \(3, 3\), got \(7, 3\).*new run"):
+        make_trainer(make_case, tmp_path, fields=STATIC).train(resume_from_checkpoint=True)
 
 
 @pytest.mark.parametrize("epoch", [2, 3])

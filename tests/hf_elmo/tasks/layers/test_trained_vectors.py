@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from hf_elmo.tasks.layers.trained_vectors import TrainedVectors
 
-ROWS = torch.tensor([0, 2, 5])
+ROWS = torch.tensor([5, 2])
 IDS = torch.tensor([[2, 0, 5], [5, 5, 0]])
 
 
@@ -55,8 +55,10 @@ def test_a_table_of_all_vectors_is_loaded() -> None:
     _, vectors = make_both()
     table = torch.randn(7, 3)
     assert str(vectors.load_state_dict({"weight": table})) == "<All keys matched successfully>"
-    assert_close(vectors.weight, nn.Parameter(table[ROWS]))
-    assert_close(copy.deepcopy(vectors)(IDS), table[IDS])
+    assert_close(vectors.weight, nn.Parameter(table[[0, 2, 5]]))
+    assert_close(vectors.state_dict()["weight"], table)
+    ids = torch.arange(1, 7)
+    assert_close(copy.deepcopy(vectors)(ids), table[ids])
 
 
 def test_the_trained_rows_alone_are_loaded() -> None:
