@@ -77,7 +77,7 @@ def test_a_server_under_load_answers_as_one_call_does(tiny_model: ElmoModel) -> 
     before = read_settings()
 
     def ask(address: str, words: list[str]) -> np.ndarray:
-        with urlopen(Request(address, " ".join(words).encode()), timeout=60) as answer:
+        with urlopen(Request(address, " ".join(words).encode()), timeout=300) as answer:
             return np.frombuffer(answer.read(), np.float32).reshape(len(words), -1)
 
     with serve(tiny_model, tokenizer) as address, ThreadPoolExecutor(8) as pool:
@@ -99,7 +99,7 @@ def test_workers_of_a_data_loader_compute_the_same(tiny_model: ElmoModel, start:
         num_workers=2,
         multiprocessing_context=start,
         collate_fn=partial(embed_all, model=tiny_model, tokenizer=tokenizer),
-        timeout=120,
+        timeout=900,
     )
     found = [vectors for batch in loader for vectors in batch]
     for vectors, right in zip(found, expected, strict=True):

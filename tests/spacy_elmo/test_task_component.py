@@ -317,7 +317,7 @@ texts = ["a bank " * 500] * 8
 ents = [len(doc.ents) for doc in nlp.pipe(texts)]
 assert [len(doc.ents) for doc in nlp.pipe(texts, n_process=2, batch_size=2)] == ents
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=900)
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def make_arguments(corpus: Path, *arguments: str) -> list[str]:
 
 def run(*command: str) -> None:
     result = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900
     )
     assert result.returncode == 0, result.stderr
 
@@ -168,7 +168,7 @@ def test_killed_at_random_the_same_command_completes_the_output(
                 assert workers or whom == "driver"
                 pid = chance.choice(workers).pid if workers else process.pid
                 os.kill(pid, signal.SIGKILL)
-            process.communicate(timeout=300)
+            process.communicate(timeout=900)
         if "ray" in arguments and whom == "worker":  # which is replaced
             assert process.returncode == 0
             (corpus.parent / "vectors.parquet").unlink()

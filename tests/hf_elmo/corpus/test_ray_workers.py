@@ -39,7 +39,7 @@ def test_ray_goes_on_with_the_actors_that_have_room(
     pytest.importorskip("ray")
     command = [sys.executable, "-c", CROWDED, str(tiny_folder.with_name(name))]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=900
     )
     assert done.stdout.startswith(said)
 
@@ -67,6 +67,6 @@ def test_ray_embeds_what_comes_on_stdin(tiny_folder: Path) -> None:
         "--engine",
         "ray",
     ]
-    subprocess.run(command, cwd=ROOT, input=b"A bank\nNo bank\n", check=True, timeout=120)
+    subprocess.run(command, cwd=ROOT, input=b"A bank\nNo bank\n", check=True, timeout=900)
     with np.load(output) as arrays:
         assert arrays["0"].shape[-2] == 2

@@ -210,6 +210,6 @@ def test_the_page_shows_neighbors_or_what_is_wrong(
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=900,
         )
     assert [text for text in expected if text not in result.stdout] == []
