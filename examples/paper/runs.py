@@ -114,8 +114,8 @@ NARROW = "-100"
 SIDES = ("static", "elmo")
 LABELS = ("static vectors", "static vectors and ELMo")
 SEEDS = (1, 2, 3)
-# Share of the training data in Tables 2, 3 and 7: a compromise between cost and score.
-GRID = 0.3
+# Share of the training data in Tables 2, 3 and 7, which need many runs.
+GRID = 0.1
 # Numbers of epochs of configurations without context and with it; `table_epochs.py` tries others.
 EPOCHS = {
     "squad": (24, 9),
@@ -130,9 +130,10 @@ EPOCHS = {
 }
 # Runs without a number of epochs: train until the dev score stops improving.
 PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
-# Share of the training data that an epoch has at least; smaller samples of these tasks are
-# repeated. Roles have larger batches and fewer epochs, so 10 % would give too few steps.
-LEAST_EPOCH = {"entailment": 0.1, "srl": 0.3, "sentiment": 0.1}
+# Samples are repeated, so that training has enough steps: the least number of times, and the least
+# length of an epoch, as a share of the training data.
+LEAST_TIMES = 2
+LEAST_EPOCH = 0.2
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 DARK_LOOK = """<style>
@@ -214,21 +215,21 @@ def list_files(run: Run, data: Path, results: Path) -> list[str]:
     if chosen.num_folds > 1:
         return write_folds(run, files, results)
     if run.share < 1:
-        name = f"{run.task}-{run.seed}-{run.share:g}-of-{LEAST_EPOCH.get(run.task, 0):g}"
+        name = f"{run.task}-{run.seed}-{run.share:g}-{LEAST_TIMES}-{LEAST_EPOCH:g}"
         path = results / "samples" / (name + "".join(files[0].suffixes[-2:-1]))
         files[0] = Path(write_file(path, draw_sample(run, read_text(files[0]))))
     return [str(name) for name in files]
 
 
 def draw_sample(run: Run, text: str) -> str:
-    """Draw a share of the training data; repeat a small sample so that epochs have some steps."""
+    """Draw a share of the training data, and repeat it."""
     separator = DATA[run.task].separator
     data = json.loads(text)["data"] if run.task == "squad" else None
     parts = [paragraph for article in data for paragraph in article["paragraphs"]] if data else []
     parts = parts or text.strip().split(separator)
     random.Random(run.seed).shuffle(parts)  # a larger sample contains the smaller ones
     parts = parts[: max(1, round(run.share * len(parts)))]
-    parts *= max(1, round(LEAST_EPOCH.get(run.task, 0) / run.share))
+    parts *= max(LEAST_TIMES, round(LEAST_EPOCH / run.share))
     if data:
         return json.dumps({"data": [{"paragraphs": parts}]})
     return separator.join(parts) + separator
@@ -259,12 +260,11 @@ def list_recipe(run: Run) -> list[str]:
     return linear if run.epochs else PATIENCE
 
 
-def choose_epochs(task: str, config: str, share: float = 1.0) -> int:
-    """Return the usual number of epochs; a sample is read twice as often."""
+def choose_epochs(task: str, config: str) -> int:
+    """Return the usual number of epochs."""
     name = config.removesuffix(NARROW)
     usual = EPOCHS.get(task + config.removeprefix(name), EPOCHS[task])
-    number = usual[name not in WITHOUT_CONTEXT]
-    return number if share == 1 else 2 * number
+    return usual[name not in WITHOUT_CONTEXT]
 
 
 def find_vectors(run: Run, settings: Settings) -> Path:
@@ -365,7 +365,7 @@ def list_runs(
         share: Share of the training data.
         epochs: Number of epochs, as for `Run`; None = the usual number.
     """
-    lengths = {x: choose_epochs(task, x, share) if epochs is None else epochs for x in configs}
+    lengths = {x: choose_epochs(task, x) if epochs is None else epochs for x in configs}
     return [
         Run(task, config, seed, share, fold, number)
         for seed in SEEDS
