@@ -9,6 +9,7 @@ import typer
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import PIECES_NAME, VOCABULARY_NAME
 from hf_elmo.text.text_reader import measure_files
 from hf_elmo.training.resume_checks import check_output, cut_path, fingerprint, hold_to_settings
@@ -77,11 +78,8 @@ def check_options(context: typer.Context) -> None:
         raise ValueError("Expected --char-noise for --units characters only.")
     if options["units"] == "pieces" and options["vocabulary"] is not None:
         raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
-    flags = {option.name: option.opts[0] for option in context.command.params}
-    for name, other in UNUSED_OPTIONS:
-        is_given = getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
-        if is_given and options[other] and not options["resume"]:  # older versions allowed both
-            raise ValueError(f"Expected either {flags[name]} or {flags[other]}, got both.")
+    if not options["resume"]:  # older versions allowed options without effect
+        _refuse_unused_options(context)
     is_text = options["input_format"] == "text" and not options["resume"]
     for pattern in (options["train"] or ()) if is_text else ():
         name = re.sub(r"=[\d.]+$", "", pattern)  # without a weight
@@ -91,6 +89,24 @@ def check_options(context: typer.Context) -> None:
                 "folder to --dataset, and the column of the text to --column."
             )
     check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
+
+
+def _refuse_unused_options(context: typer.Context) -> None:
+    """Refuse options that have no effect beside another one."""
+
+    def is_given(name: str) -> bool:
+        return getattr(context.get_parameter_source(name), "name", None) == "COMMANDLINE"
+
+    flags = {option.name: option.opts[0] for option in context.command.params}
+    for name, other in UNUSED_OPTIONS:
+        if is_given(name) and context.params[other]:
+            raise ValueError(f"Expected either {flags[name]} or {flags[other]}, got both.")
+    source = context.params["from_model"]
+    if source and is_given("vocab_size") and load_vocabulary(resolve_name(source)) is not None:
+        raise ValueError(
+            f"Expected --from without --vocab-size: {source} keeps its target words. Give --vocab "
+            "to train with others."
+        )
 
 
 def hold_options(options: dict[str, Any]) -> None:

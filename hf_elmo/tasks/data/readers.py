@@ -415,7 +415,7 @@ def read_documents(path: Path) -> list[Document]:
     def finish() -> None:
         if unfinished := [*filter(stacks.get, stacks)]:
             refuse(path, number, "every mention to end in its document", unfinished)
-        clusters = [sorted(spans) for spans in mentions.values() if len(spans) > 1]
+        clusters = [sorted(spans) for spans in map(set, mentions.values()) if len(spans) > 1]
         if any(sentences):
             documents.append(Document(name, [*filter(None, sentences)], sorted(clusters)))
 

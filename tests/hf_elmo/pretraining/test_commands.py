@@ -140,6 +140,17 @@ def test_pretrain_refuses_options_without_effect(
     assert not (folder / "x").exists()
 
 
+def test_pretrain_refuses_a_number_of_words_for_a_model_that_keeps_its_words(
+    folder: Path, trained: Path
+) -> None:
+    arguments = pretrain_arguments(folder, "more")
+    place = arguments.index("--config")
+    arguments[place : place + 2] = ["--from", trained]
+    message = " ".join(fail(*arguments).split())
+    assert "Expected --from without --vocab-size" in message
+    assert not (folder / "more").exists()
+
+
 @pytest.mark.parametrize("what", ["--train", "--valid"])
 def test_pretrain_without_sentences_is_refused(what: str, folder: Path) -> None:
     (folder / "empty.txt").write_text(" \n")
@@ -229,7 +240,7 @@ def test_pretrain_trains_a_model_on_with_its_own_words(folder: Path, trained: Pa
     (folder / "new.txt").write_text("a b zebra\n" * 30)
     arguments = pretrain_arguments(folder, "more")
     place = arguments.index("--config")
-    arguments[place : place + 2] = ["--from", trained]
+    arguments[place : place + 4] = ["--from", trained]
     arguments[2] = folder / "new.txt"
 
     run(*arguments, "--batch-size", 4, "--valid", folder / "new.txt", "--evaluate-every", 2)
@@ -345,7 +356,7 @@ def test_pretrain_trains_a_model_over_pieces_on_with_its_pieces(spelled: Path) -
     run(*units_arguments(spelled, "model", "pieces"))
     arguments = pretrain_arguments(spelled, "more")
     place = arguments.index("--config")
-    arguments[place : place + 2] = ["--from", spelled / "model"]
+    arguments[place : place + 4] = ["--from", spelled / "model"]
     (spelled / "valid.txt").write_text("newest house\n")
     run(*arguments, "--batch-size", 4, "--valid", spelled / "valid.txt", "--evaluate-every", 2)
 
@@ -373,7 +384,7 @@ def test_pretrain_adds_no_noise_to_the_characters_of_a_model_over_words(spelled:
     run(*units_arguments(spelled, "model", "words"))
     arguments = pretrain_arguments(spelled, "more")
     place = arguments.index("--config")
-    arguments[place : place + 2] = ["--from", spelled / "model"]
+    arguments[place : place + 4] = ["--from", spelled / "model"]
     message = fail(*arguments, "--char-noise", 0.5)
     assert "Expected --char-noise with a model of characters" in " ".join(message.split())
 
@@ -381,7 +392,7 @@ def test_pretrain_adds_no_noise_to_the_characters_of_a_model_over_words(spelled:
 def test_pretrain_keeps_the_units_of_a_model(folder: Path, trained: Path) -> None:
     arguments = pretrain_arguments(folder, "more")
     place = arguments.index("--config")
-    arguments[place : place + 2] = ["--from", trained, "--units", "words"]
+    arguments[place : place + 4] = ["--from", trained, "--units", "words"]
     assert "Expected --units without --from" in " ".join(fail(*arguments).split())
 
 

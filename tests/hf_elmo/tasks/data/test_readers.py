@@ -201,8 +201,8 @@ def make_document(cells: list[str], breaks: int = 2) -> str:
     return "#begin document (x); part 0\n" + "".join(rows[:breaks]) + "\n" + "".join(rows[breaks:])
 
 
-def test_documents_are_read_without_lone_mentions(tmp_path: Path) -> None:
-    cells = ["(1|(2)", "-", "(1)|1)", "(2)", "(3)"]
+def test_documents_are_read_without_lone_and_repeated_mentions(tmp_path: Path) -> None:
+    cells = ["(1|(2)", "-", "(1)|1)", "(2)|(2)", "(3)|(3)"]
     assert read_documents(write(tmp_path, make_document(cells))) == [
         Document(
             "(x); part 0",
