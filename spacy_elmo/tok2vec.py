@@ -1,5 +1,9 @@
 """`spacy_elmo.ElmoTok2Vec.v1`: ELMo and a component's own embedding as encoder input."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from spacy.util import registry
 from thinc.api import Maxout, NumpyOps, chain, concatenate, with_array
 
@@ -39,9 +43,19 @@ def make_elmo_tok2vec(
     hidden: ThincModel = chain(inputs, with_array(reduce), encode)
     hidden.set_dim("nO", width)
     if elmo_output is None:
+        hidden.init = partial(_ignore_outputs, hidden.init)
         return hidden
     elmo_output.attrs["position"] = "output"
     outputs: ThincModel = concatenate(hidden, elmo_output)
     if elmo_output.has_dim("nO"):
         outputs.set_dim("nO", width + elmo_output.get_dim("nO"))
+    outputs.init = partial(_ignore_outputs, outputs.init)
     return outputs
+
+
+def _ignore_outputs(init: Callable[..., Any], model: ThincModel, **samples: Any) -> None:
+    """Initialise a model by a sample of its input, `X`, without `Y`, one of the component's output.
+
+    spaCy's static vectors would take the width of `Y` for their own.
+    """
+    init(model, X=samples.get("X"))

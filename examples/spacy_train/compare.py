@@ -1,6 +1,7 @@
 """Train each task with and without ELMo, and compare: `python compare.py CORPUS OUTPUT`.
 
-With `--vectors`, ELMo is compared with static vectors, and both with a pipeline without vectors.
+With `--vectors`, ELMo with static vectors is compared with static vectors alone, as in the paper;
+the table also shows ELMo alone.
 Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (each task's learned weights of the
 layers) and `curve.svg` (scores against the share of the training data). Finished runs stay in
 OUTPUT/runs, so an interrupted command continues when you run it again. For your own data in spaCy's
@@ -12,7 +13,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -35,8 +36,17 @@ from tqdm import tqdm
 from hf_elmo.training.resume_checks import fingerprint
 
 HERE = Path(__file__).parent
-VARIANTS = {"without": "", "static": "", "with": "_elmo"}  # and the configuration name's suffix
-LABELS = {"without": "no vectors", "static": "static vectors", "with": "ELMo"}
+# Variants with the end of their configuration's name.
+VARIANTS = {"without": "", "static": "", "with": "_elmo", "both": "_elmo"}
+LABELS = {
+    "without": "no vectors",
+    "static": "static vectors",
+    "with": "ELMo",
+    "both": "static vectors and ELMo",
+}
+WITH_VECTORS = ("static", "both")
+# Pairs that are compared: the last one whose runs are there.
+PAIRS = (("without", "with"), ("static", "with"), ("static", "both"))
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 CURVE_TASK = "trec"
 RESAMPLES = 10_000
@@ -195,8 +205,9 @@ def has_vectors(folder: Path) -> bool:
 
 def add_vectors(config: Path, vectors: Path) -> list[str]:
     """Return the options of `spacy train` that add static vectors to a configuration."""
-    component = Config().from_disk(config, interpolate=False)["nlp"]["pipeline"][0]
-    embed = f"--components.{component}.model.tok2vec.embed"  # the other components refer to it
+    pipeline = Config().from_disk(config, interpolate=False)["nlp"]["pipeline"]
+    first = next(name for name in pipeline if name != "elmo")  # the others refer to its tok2vec
+    embed = f"--components.{first}.model.tok2vec.embed"
     return ["--paths.vectors", str(vectors), f"{embed}.include_static_vectors", "true"]
 
 
@@ -212,7 +223,7 @@ def train(
     folder = output / "runs" / run.name
     result = folder / "result.json"
     config = HERE / "configs" / f"{task.config}{VARIANTS[run.variant]}.cfg"
-    added = [vectors] if run.variant == "static" and vectors is not None else []
+    added = [vectors] if run.variant in WITH_VECTORS and vectors is not None else []
     train_path = corpus / task.train if run.share == 1 else find_cut(output, run.share)
     made_by = {
         "settings": list(settings),
@@ -296,12 +307,10 @@ def compute_f1(right: Any, found: Any, gold: Any, axis: int = -1) -> Any:
 
 
 class Comparison(NamedTuple):
-    """Scores of one metric in percent, by variant and seed, and the bootstrap of a difference.
-
-    The difference is that of the last two variants.
-    """
+    """Scores of one metric in percent, by variant and seed, and the bootstrap of a difference."""
 
     scores: dict[str, list[float]]
+    pair: tuple[str, str]  # the difference is that of the second minus the first
     low: float  # of the 95 % interval of the difference
     high: float
     p: float  # two-sided
@@ -323,7 +332,8 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
         variant: [100 * float(compute_f1(*seed.T)) for seed in values]
         for variant, values in counts.items()
     }
-    before, after = (values.sum(0).T for values in list(counts.values())[-2:])  # (3, docs)
+    pair = find_pair(counts)
+    before, after = (counts[variant].sum(0).T for variant in pair)  # (3, docs)
 
     def difference(*columns: Any, axis: int = -1) -> Any:
         return 100 * (compute_f1(*columns[3:], axis) - compute_f1(*columns[:3], axis))
@@ -341,7 +351,7 @@ def compare(results: dict[Run, dict[str, Any]], task: str, metric: str) -> Compa
     drawn = result.bootstrap_distribution
     fewer = min((drawn <= 0).sum(), (drawn >= 0).sum())
     return Comparison(
-        scores, *result.confidence_interval, min(1.0, 2 * (1 + fewer) / (1 + RESAMPLES))
+        scores, pair, *result.confidence_interval, min(1.0, 2 * (1 + fewer) / (1 + RESAMPLES))
     )
 
 
@@ -350,16 +360,23 @@ def find_variants(results: dict[Run, dict[str, Any]]) -> list[str]:
     return [variant for variant in VARIANTS if any(run.variant == variant for run in results)]
 
 
+def find_pair(variants: Collection[str]) -> tuple[str, str]:
+    """Find the two variants that are compared."""
+    return [pair for pair in PAIRS if set(pair) <= set(variants)][-1]
+
+
 def draw_table(results: dict[Run, dict[str, Any]], tasks: dict[str, Task]) -> Iterator[str]:
     """Make the table of scores in Markdown."""
-    titles = [LABELS[variant] for variant in find_variants(results)]
-    titles += ["difference of the last two, 95 %", "error", "p"]
+    variants = find_variants(results)
+    titles = [LABELS[variant] for variant in variants]
+    before, after = map(LABELS.__getitem__, find_pair(variants))
+    titles += [f"{after} minus {before}, 95 %", "error", "p"]
     yield f"| task | metric | seeds | {' | '.join(titles)} |"
     yield "|---" * (3 + len(titles)) + "|"
     for name, task in tasks.items():
         for metric in METRICS[task.config]:
             result = compare(results, name, metric)
-            before, after = list(map(np.mean, result.scores.values()))[-2:]
+            before, after = (np.mean(result.scores[variant]) for variant in result.pair)
             cells = [str(len(result.scores["with"])), *map(_spread, result.scores.values())]
             yield (
                 f"| {task.title} | {metric} | {' | '.join(cells)} "
@@ -468,7 +485,7 @@ def main(
         raise typer.BadParameter(f"Expected a folder of `spacy init vectors`, got {vectors}.")
     for one in chosen.values():  # before hours of training
         read_gold(corpus / one.test, spacy.blank("en"))
-    variants = [variant for variant in VARIANTS if vectors or variant != "static"]
+    variants = [variant for variant in VARIANTS if vectors or variant not in WITH_VECTORS]
     runs = [Run(t, v, s) for s in range(seeds) for t in chosen for v in variants]
     if curve and CURVE_TASK in chosen:
         runs += [

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
+from spacy.vectors import Vectors
 
 AddElmo = Callable[..., Any]
 LISTENER = {"@architectures": "spacy_elmo.ElmoListener.v1"}
@@ -90,6 +91,25 @@ def collect_predictions(nlp: Language) -> list[Any]:
         )
         for doc in nlp.pipe(docs)
     ]
+
+
+@pytest.mark.parametrize("factory", ["tagger", "textcat", "spancat", "ner"])
+@pytest.mark.parametrize("ends", ["input", "both"])
+def test_elmo_and_static_vectors_are_read_together(
+    pipeline: Language, factory: str, ends: str
+) -> None:
+    pipeline.vocab.vectors = Vectors(data=np.eye(2, 3, dtype="f"), keys=["Ada", "saw"])
+    tok2vec: dict[str, Any] = BOTH_ENDS | {"embed": EMBED | {"include_static_vectors": True}}
+    if ends == "input":
+        tok2vec["elmo_output"] = None
+    component = pipeline.add_pipe(factory, config={"model": {"tok2vec": tok2vec}})
+    examples = make_examples(pipeline)
+    optimizer = pipeline.initialize(lambda: examples)
+    (static,) = [x for x in component.model.walk() if x.name == "static_vectors"]
+    before = static.get_param("W").copy()
+    assert before.shape == (8, 3)
+    pipeline.update(examples, sgd=optimizer)
+    assert np.abs(static.get_param("W") - before).max() > 0
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
