@@ -166,7 +166,7 @@ class ElmoBilm:
         table = torch.cat([boundaries, words])
         order, batch_sizes, entries, rows, columns = pack_words(mask)
         if state is not None:
-            state = _reorder_state(_check_state(state, batch, config.bidirectional), order)
+            state = _reorder_state(_check_state(config, state, batch), order)
         layers, state = self.run_bilm(table[entries], batch_sizes, state)
         if keep_sentence_boundaries:
             mask = mask.new_zeros(batch, mask.shape[1] + 2)
@@ -233,15 +233,25 @@ def _check_inputs(
     return attention_mask.bool()
 
 
-def _check_state(state: ElmoState, batch: int, bidirectional: bool) -> ElmoState:
-    """Check that a state has the model's directions and one row per sentence of the batch."""
-    if (state.backward is not None) != bidirectional:
+def _check_state(config: ElmoConfig, state: ElmoState, batch: int) -> ElmoState:
+    """Check that a state has the model's directions and layers, and one row per sentence."""
+    if not isinstance(state, ElmoState):
         raise ValueError(
-            f"Expected a state {'with' if bidirectional else 'without'} a backward direction, got "
-            f"one {'with' if state.backward else 'without'}. Pass a state that this model returned."
+            f"Expected an ElmoState, got {type(state).__name__}. Pass the state of an output."
+        )
+    if (state.backward is not None) != config.bidirectional:
+        raise ValueError(
+            f"Expected a state {'with' if config.bidirectional else 'without'} a backward "
+            f"direction, got one {'with' if state.backward else 'without'}. Pass a state that this "
+            "model returned."
         )
     for direction in state:
         for part in direction or ():
+            if len(part) != config.num_hidden_layers:
+                raise ValueError(
+                    f"Expected a state of {config.num_hidden_layers} layers, got {len(part)}. Pass "
+                    "a state that this model returned."
+                )
             if part.shape[1] != batch:
                 raise ValueError(
                     f"Expected a state of {batch} sentences, got {part.shape[1]}. Pass the state "

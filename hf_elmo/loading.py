@@ -130,7 +130,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Check a model's files before memory is allocated for its weights."""
         hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
         if not isinstance(config, PreTrainedConfig):
-            config, _ = cls.config_class.from_pretrained(name, return_unused_kwargs=True, **options)
+            source = name if config is None else config
+            config, _ = cls.config_class.from_pretrained(
+                source, return_unused_kwargs=True, **options
+            )
         check_tokenizer(name, getattr(config, "bilm", config), **hub)
         files = _find_weights(name, **hub)
         with torch.device("meta"):

@@ -98,8 +98,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         logits = [self.softmax(forward[:, :-1]), *(self.softmax(x[:, 1:]) for x in backward)]
         loss = None
         if targets is not None:
+            dtype = torch.promote_types(top.dtype, torch.float32)
             losses = [
-                F.cross_entropy(scores.flatten(0, 1).float(), target.flatten())
+                F.cross_entropy(scores.flatten(0, 1).to(dtype), target.flatten())
                 for scores, target in zip(logits, targets[: len(logits)], strict=True)
             ]
             loss = torch.stack(losses).mean()
@@ -378,9 +379,10 @@ class ElmoForSequenceClassification(ElmoClassifier):
     The biLM is trained only if the configuration has `freeze_bilm=False`. `config.problem_type`
     determines `labels` of `forward` and the loss. If it is None, the first labels determine it.
 
-    - `"single_label_classification"`: label ids, shape `(batch,)`; cross entropy.
+    - `"single_label_classification"`: label ids, shape `(batch,)`, -100 = no label; cross entropy.
     - `"multi_label_classification"`: 0.0 or 1.0, shape `(batch, num_labels)`; binary cross entropy.
-    - `"regression"`: values, shape `(batch,)` or `(batch, num_labels)`; squared error.
+    - `"regression"`: values, shape `(batch,)` or `(batch, num_labels)`; squared error. Trainer
+      counts a value of exactly -100 as "no label", so use another unit if there are such values.
     """
 
     output_class = SequenceClassifierOutput
@@ -398,5 +400,7 @@ class ElmoForSequenceClassification(ElmoClassifier):
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
         """Compute the mean loss plus the penalty; multiply both by this call's share of labels."""
+        if not labels.is_floating_point() and (labels == IGNORED_LABEL).all():
+            return logits.sum() * 0.0  # a mean over no labels is NaN
         loss = self.loss_function(labels, logits, self.config)
         return (loss + self.features.penalty()) * _share(labels, num_items)

@@ -10,6 +10,9 @@ from .array_operations import sum_weighted
 from .configuration_elmo import ElmoConfig
 
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
+# Weight of a layer that is left out. Its share is exactly 0, as with minus infinity, which averages
+# of weights and some optimisers turn into NaN.
+LEFT_OUT = -1e4
 
 
 def mix_layers(
@@ -40,7 +43,8 @@ def mix_layers(
 
 def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mix layers `(layers, batch, tokens, width)` with the configured weights and layer norm."""
-    weights = torch.tensor(config.initial_mix_weights, device=layers.device)
+    dtype = torch.promote_types(layers.dtype, torch.float32)
+    weights = torch.tensor(config.initial_mix_weights, dtype=dtype, device=layers.device)
     norm = config.mix_layer_norm
     return mix_layers(layers, weights, config.mix_gamma, layer_norm=norm, mask=mask)
 
@@ -64,11 +68,12 @@ class ElmoScalarMix(nn.Module):
 
     Args:
         num_layers: Number of layers to mix, with the word vectors.
-        weights: Initial weights before the softmax; None = zeros, the mean of the layers.
+        weights: Initial weights before the softmax; None = zeros, the mean of the layers. Minus
+            infinity leaves a layer out.
         gamma: Initial factor.
         layer_norm: As in `mix_layers`.
         dropout: Dropout probability of the mix.
-        train_weights: Whether the weights are trained.
+        train_weights: Whether the weights are trained. The weight of a single layer never is.
         train_gamma: Whether gamma is trained.
 
     Raises:
@@ -87,11 +92,13 @@ class ElmoScalarMix(nn.Module):
         train_gamma: bool = True,
     ) -> None:
         super().__init__()
-        self.initial_weights = [0.0] * num_layers if weights is None else list(weights)
+        chosen = [0.0] * num_layers if weights is None else weights
+        self.initial_weights = [max(weight, LEFT_OUT) for weight in chosen]
         self.initial_gamma = gamma
         if len(self.initial_weights) != num_layers:
             raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
         self.layer_norm = layer_norm
+        train_weights = train_weights and sum(x > LEFT_OUT for x in self.initial_weights) > 1
         self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=train_weights)
         self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=train_gamma)
         self.dropout = nn.Dropout(dropout)
@@ -124,6 +131,6 @@ class ElmoScalarMix(nn.Module):
         """Sum the squares of the weights: `||w||^2` in the paper, without its factor lambda.
 
         Added to a loss, this sum keeps the mix near the layers' mean (Peters et al. 2018, 3.3).
-        A weight of minus infinity, which leaves a layer out, counts as 0.
+        The weight of a layer that is left out counts as 0.
         """
-        return self.weights.where(self.weights.isfinite(), 0.0).square().sum()
+        return self.weights.where(self.weights > LEFT_OUT / 2, 0.0).square().sum()

@@ -244,6 +244,8 @@ class ElmoTokenizer(PythonBackend):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("pad_token", "pad_token_id") and value is None:
             return  # `tokenizer.pad_token = tokenizer.eos_token`; padding stays the row of zeros
+        if name != "word_pattern" and name in getattr(vars(self).get("_tables"), "settings", ()):
+            raise AttributeError(f"{name} cannot be changed. Pass it to from_pretrained instead.")
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]
 
     def add_special_tokens(self, *args: Any, **kwargs: Any) -> int:

@@ -65,7 +65,7 @@ def embed_file(
             raise FileExistsError(f"{receipt} would be lost. Move it, or choose another output.")
         if overwrite:
             _check_replaceable(output, rows)
-        run = describe_run(settings, model)
+        run = describe_run(settings, model, tokenizer)
         engine = engine or partial(
             embed_blocks, model=model, tokenizer=tokenizer, settings=settings
         )

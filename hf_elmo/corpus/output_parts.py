@@ -18,7 +18,7 @@ from safetensors import safe_open
 from tqdm import tqdm
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig
 from hf_elmo.files.output_file import replace
 from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.inference.backend import choose_backend
@@ -45,7 +45,9 @@ QUOTED_CHARACTERS = 60  # length of a quoted sentence in an error
 LAYERED = 3  # number of axes of a tensor (layers, words, hidden_size)
 
 
-def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> dict[str, Any]:
+def describe_run(
+    settings: Settings, model: ElmoPreTrainedModel | ElmoBilm, tokenizer: ElmoTokenizer
+) -> dict[str, Any]:
     """Return all settings that determine the vectors, as a dictionary for JSON."""
     bilm = cast(ElmoBilm, model.base_model)
     is_torch = isinstance(choose_backend(bilm), ElmoPreTrainedModel)
@@ -55,6 +57,7 @@ def describe_run(settings: Settings, model: ElmoPreTrainedModel | ElmoBilm) -> d
         "quantization": bilm.quantization,
         "backend": "torch" if is_torch else "onnx",
         "config": model.config.checksum(),
+        "tokenizer": _sum_tokenizer(tokenizer),
         "weights": _sum_weights(model),
     }
 
@@ -97,6 +100,15 @@ def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
         data = weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
         checksum = zlib.crc32(data.data, checksum)
     return checksum
+
+
+def _sum_tokenizer(tokenizer: ElmoTokenizer) -> int:
+    """Compute a checksum of all settings and vocabularies that determine the ids of a word."""
+    names = (
+        *("characters", "char_vocab", "word_vocab", "max_characters_per_token", *SPECIAL_CHAR_IDS),
+        *("sentence_start", "sentence_end", "unknown", "map_boundary_words"),
+    )
+    return zlib.crc32(json.dumps([getattr(tokenizer, name) for name in names]).encode())
 
 
 # An engine computes the vectors of blocks of rows; it yields the pieces of each block, in order.

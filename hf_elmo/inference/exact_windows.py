@@ -69,6 +69,12 @@ class WindowRunner:
                 f"Expected a tokenizer with max_characters_per_token {cells}, as the model has, "
                 f"got {tokenizer.max_characters_per_token}. Load it by the name of the model."
             )
+        for name, row in zip(("input_ids", "word_input_ids"), self.boundaries, strict=True):
+            if (row is not None) != (name in tokenizer.model_input_names):
+                raise ValueError(
+                    f"Expected a tokenizer {'without' if row is None else 'with'} {name}, as the "
+                    "model reads it. Load it by the name of the model."
+                )
 
     def run(self, batch: list[Sequence[str]]) -> Iterator[tuple[int, int, Tensor]]:
         """Run a batch in windows; its first sentence must be the longest.

@@ -59,6 +59,14 @@ def test_loading_the_bilm_is_strict(
     assert len(report["missing_keys"]) + len(report["unexpected_keys"]) == 1
 
 
+def test_a_configuration_can_lie_in_another_folder(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "config.json").rename(tmp_path / "config.json")
+    for config in (tmp_path, tmp_path / "config.json"):
+        loaded = ElmoModel.from_pretrained(tmp_path / "model", config=str(config))
+        assert loaded.config.hidden_size == tiny_model.config.hidden_size
+
+
 def test_a_misshapen_tensor_is_named(tiny_model: ElmoModel, tmp_path: Path) -> None:
     tiny_model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")

@@ -274,6 +274,16 @@ def test_checkpointed_layers_run_twice_and_their_hooks_once(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+def test_a_state_of_fewer_layers_or_another_type_is_refused(tiny_model: ElmoModel) -> None:
+    batch = make_batch(tiny_model.config, SENTENCES)
+    state = tiny_model(*batch).state
+    with pytest.raises(ValueError, match="Expected an ElmoState, got tuple"):
+        tiny_model(*batch, state=tuple(state))
+    fewer = ElmoState(*(tuple(part[:1] for part in direction) for direction in state))
+    with pytest.raises(ValueError, match="Expected a state of 2 layers, got 1"):
+        tiny_model(*batch, state=fewer)
+
+
 def test_a_state_of_one_direction_is_refused(tiny_model: ElmoModel) -> None:
     ids, mask = make_batch(tiny_model.config, SENTENCES)
     state = tiny_model(ids, mask).state._replace(backward=None)

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from batches import CLASSIFIERS, HEADS, SENTENCES, make_batch, make_classifier
+from torch.optim.swa_utils import AveragedModel
 from torch.testing import assert_close
 
 from hf_elmo import (
@@ -361,6 +362,24 @@ def test_losses_are_divided_by_the_number_of_labels_that_is_given(
     assert_close(loss, mean / 4)
 
 
+def test_a_part_of_a_batch_without_labels_adds_no_loss(tiny_config: ElmoConfig) -> None:
+    model = make_classifier(ElmoForSequenceClassification, tiny_config, mix_l2=1.0)
+    batch = make_batch(tiny_config, SENTENCES)
+    loss = model(*batch, labels=torch.full((5,), -100), num_items_in_batch=torch.tensor(3)).loss
+    assert loss == 0
+    loss.backward()
+    assert model.classifier.weight.grad.abs().max() == 0
+
+
+def test_the_loss_of_a_language_model_has_the_precision_of_its_weights(
+    language_model: ElmoForPreTraining,
+) -> None:
+    batch = make_batch(language_model.config, SENTENCES)
+    labels = torch.ones(5, 6, dtype=torch.long)
+    assert language_model.double()(*batch, labels=labels).loss.dtype == torch.float64
+    assert language_model.bfloat16()(*batch, labels=labels).loss.dtype == torch.float32
+
+
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
     "duplicate",
@@ -441,10 +460,19 @@ def test_one_layer_alone_can_be_mixed(
     (mixed,), outputs = model.features(model.elmo, *make_batch(config, SENTENCES))
     assert_close(mixed, 2 * outputs.hidden_states[number], rtol=0, atol=0)
     assert_close(outputs.elmo, mixed, rtol=0, atol=0)
-    (mixed.square().sum() + model.features.penalty()).backward()
+    assert model.features.penalty() == 0
+    mixed.square().sum().backward()
     mix = model.features.scalar_mixes[0]
-    assert mix.weights.grad.tolist() == [0, 0, 0]
+    assert not mix.weights.requires_grad
     assert mix.gamma.grad.abs() > 0
+
+
+def test_the_average_of_models_that_mix_one_layer_mixes_that_layer(tiny_config: ElmoConfig) -> None:
+    model = ElmoForTokenClassification(ElmoConfig(**tiny_config.to_dict() | {"mix_layers": "top"}))
+    average = AveragedModel(model)
+    for _ in range(2):
+        average.update_parameters(model)
+    assert average.module.features.scalar_mixes[0].weights.softmax(0).tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("head", CLASSIFIERS)

@@ -226,6 +226,14 @@ def test_a_text_is_split_into_words(text: str, words: list[str]) -> None:
     assert encoded["input_ids"].tolist() == encode(tokenizer, words)
 
 
+@pytest.mark.parametrize("name", ["map_boundary_words", "max_characters_per_token"])
+def test_settings_that_the_tables_were_made_from_cannot_be_changed(name: str) -> None:
+    tokenizer = ElmoTokenizer()
+    with pytest.raises(AttributeError, match=f"{name} cannot be changed. Pass it to from_pre"):
+        setattr(tokenizer, name, 20)
+    tokenizer.word_pattern = "."
+
+
 def test_the_word_pattern_can_be_set() -> None:
     tokenizer = ElmoTokenizer(word_pattern=r"\S*")
     assert tokenizer.tokenize("it's  <S> .") == ["it's", "<S>", "."]

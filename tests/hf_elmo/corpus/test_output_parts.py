@@ -57,6 +57,13 @@ def test_a_run_does_not_go_on_with_another_model(tiny_model: ElmoModel, text: Pa
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
 
 
+def test_a_run_does_not_go_on_with_another_tokenizer(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    with pytest.raises(ValueError, match="other settings: tokenizer"):
+        embed_file(text, output, tiny_model, ElmoTokenizer(map_boundary_words=False), SETTINGS)
+
+
 @pytest.mark.parametrize("field", ["mix_gamma", "cell_clip", "forget_bias"])
 def test_a_run_does_not_go_on_with_another_configuration(
     tiny_model: ElmoModel, text: Path, field: str

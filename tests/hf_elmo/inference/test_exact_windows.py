@@ -33,6 +33,21 @@ def run(model: ElmoModel, max_batch_tokens: int = BUDGET) -> list[torch.Tensor]:
     return [torch.cat(part, dim=1) for part in parts]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"characters": "none", "word_vocab": ["<S>", "</S>", "<UNK>"]}, "with input_ids"),
+        ({"word_vocab": ["<S>", "</S>", "<UNK>"]}, "without word_input_ids"),
+    ],
+)
+def test_a_tokenizer_of_another_kind_of_model_is_refused(
+    model: ElmoModel, options: dict[str, Any], message: str
+) -> None:
+    rest = (torch.stack, BUDGET, model.device, model.dtype)
+    with pytest.raises(ValueError, match=f"Expected a tokenizer {message}"):
+        WindowRunner(model, ElmoTokenizer(**options), *rest)
+
+
 def test_windows_give_the_vectors_of_one_window(model: ElmoModel) -> None:
     assert_close(run(model), run(model, 10_000), rtol=0.0, atol=1e-12)
 
