@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from spacy.language import Language
@@ -27,13 +27,20 @@ from .architecture import (
 from .component_parts import Part, SavedComponent
 from .extensions import put_vectors, register_extensions, set_layers, set_vectors
 from .layers_and_gradients import LayerSource
-from .listener import ANY_UPSTREAM, LISTENER_NAME, replace_listener, replace_listener_config
+from .listener import (
+    ANY_UPSTREAM,
+    LISTENER_NAME,
+    MIX_NAME,
+    let_residuals_find_width,
+    replace_listener,
+    replace_listener_config,
+)
 from .mix import MixSettings, mix_words
 from .segments import Segment, SegmentBy
 
 # Maximum number of words per batch of `pipe`: enough to find sentences of similar length.
 WORDS_AT_ONCE = 16384
-WEAK_SETS = ("_tensor_setters", "_tensor_readers")  # attributes that cannot be pickled
+WEAK_NAMES = ("_tensor_setters", "_tensor_readers")  # attributes that cannot be pickled
 
 SetTensor: TypeAlias = bool | Literal["auto"]
 
@@ -139,9 +146,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         shim.store_weights = store_weights
         if device is not None:
             shim.device = _find_device(device)
-        # Later components that set `doc.tensor`, and listeners that read it.
-        self._tensor_setters: WeakSet[Tok2Vec] = WeakSet()
-        self._tensor_readers: WeakSet[Tok2VecListener] = WeakSet()
+        # Later components that set `doc.tensor`, and listeners that read it; names of components.
+        self._tensor_setters: WeakKeyDictionary[Tok2Vec, str] = WeakKeyDictionary()
+        self._tensor_readers: WeakKeyDictionary[Tok2VecListener, str] = WeakKeyDictionary()
         model.attrs["replace_listener"] = replace_listener
         model.attrs["replace_listener_cfg"] = replace_listener_config
         register_extensions()
@@ -234,7 +241,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
         Args:
             get_examples: Not used, because the biLM is pretrained.
-            nlp: Pipeline. Models of listening components get the widths that they lack.
+            nlp: Pipeline; a warning names its components that could read ELMo if none does.
             cache: `LayerCache` for training other components; None = a cache in memory.
 
         Raises:
@@ -246,37 +253,30 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             raise ValueError("Expected no cache where frozen = false: the layers change.")
         self.source.cache = cache
         self.model.initialize()
-        self.predict([Doc(self.vocab, words=["x"], sent_starts=[True])])
-        if nlp is not None:
-            self._check_listeners(nlp)
+        vocab = self.vocab if nlp is None else nlp.vocab  # of another pipeline if sourced
+        self.predict([Doc(vocab, words=["x"], sent_starts=[True])])
+        if nlp is not None and not self.listener_map:
+            self._warn_of_unused_layers(nlp)
 
-    def _check_listeners(self, nlp: Language) -> None:
-        """Warn if later models have a `tok2vec` but no listener; set widths that listeners lack."""
+    def _warn_of_unused_layers(self, nlp: Language) -> None:
+        """Warn if later models have a `tok2vec` without ELMo."""
         later = nlp.components[nlp.component_names.index(self.name) + 1 :]
         models: dict[str, Any] = {name: getattr(pipe, "model", None) for name, pipe in later}
         own = [
             name
             for name, model in models.items()
-            if isinstance(model, Model) and model.has_ref("tok2vec") and name in nlp.pipe_names
+            if isinstance(model, Model)
+            and name in nlp.pipe_names
+            and model.has_ref("tok2vec")
+            and all(node.name != MIX_NAME for node in model.walk())
         ]
-        if own and not self.listener_map:
+        if own:
             warnings.warn(
                 f"No component reads {self.name!r}: {', '.join(own)} will be trained without ELMo. "
                 "To let one read it, replace its section [components.NAME.model.tok2vec] by the "
                 'line @architectures = "spacy_elmo.ElmoListener.v1".',
                 stacklevel=2,
             )
-        width = get_shim(self.model).load().model.config.hidden_size
-        for name in self.listening_components:
-            model = models[name]
-            if not model.has_ref("tok2vec") or model.get_ref("tok2vec").name != LISTENER_NAME:
-                continue  # an ElmoTok2Vec has its own width
-            residuals = (x for x in model.walk() if x.name.startswith("residual("))
-            for node in residuals:  # in an entity linker, which reads the width when it is built
-                for layer in node.walk():
-                    for dim in ("nI", "nO"):
-                        if layer.has_param("W") is None and layer.has_dim(dim) is None:
-                            layer.set_dim(dim, width)
 
     def update(
         self,
@@ -361,7 +361,10 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         if not isinstance(getattr(component, "model", None), Model):
             return
         if isinstance(component, Tok2Vec):
-            self._tensor_setters.add(component)
+            self._tensor_setters[component] = component.name
+        for known, name in list(self._tensor_readers.items()):
+            if name == component.name:  # its listeners may have been replaced
+                del self._tensor_readers[known]
         for node in component.model.walk():
             if isinstance(node, Tok2VecListener):
                 if node.upstream_name == self.name:
@@ -370,13 +373,14 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                         f"the model of component {component.name!r}, got a "
                         "spacy.Tok2VecListener.v1, which can read a 'tok2vec' component alone."
                     )
-                self._tensor_readers.add(node)
+                self._tensor_readers[node] = component.name
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 earlier = node.attrs["link"].find()
                 if earlier is not None:  # "*" refers to the last `elmo` before it
                     earlier.remove_listener(node, component.name)
                 node.attrs["link"].connect(self.source)
                 self.add_listener(node, component.name)
+                let_residuals_find_width(component.model)
 
     def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:
         """Return the parts to save: the vocab, and the folder model/ with the biLM."""
@@ -401,12 +405,12 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
     def __reduce__(self) -> tuple[Any, ...]:
         names = {"vocab", "model", "name", *vars(self)}
         state = {name: getattr(self, name) for name in names}
-        state |= {name: list(state[name]) for name in WEAK_SETS}
+        state |= {name: dict(state[name]) for name in WEAK_NAMES}
         return _unpickle, (type(self),), state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            setattr(self, name, WeakSet(value) if name in WEAK_SETS else value)
+            setattr(self, name, WeakKeyDictionary(value) if name in WEAK_NAMES else value)
         register_extensions()
 
 

@@ -45,15 +45,19 @@ class TrainingBatch:
     gradients: list[Array] | None = None
 
     def receive(self, docs: Sequence[Doc], gradients: Sequence[Array]) -> float:
-        """Add the gradients of docs' layers; return the sum of the squared gradients."""
-        if self.gradients is None:
-            self.gradients = [0.0 * layers for layers, _ in self.layers]
-        sums = {id(doc): total for doc, total in zip(self.docs, self.gradients, strict=True)}
+        """Add the gradients of docs' layers; return the sum of the squared gradients.
+
+        Docs that are not in the batch are skipped, such as the sentences of an entity linker.
+        """
+        numbers = {id(doc): number for number, doc in enumerate(self.docs)}
         loss = 0.0
         for doc, gradient in zip(docs, gradients, strict=True):
-            if id(doc) in sums:
-                sums[id(doc)] += gradient
-                loss += float((gradient**2).sum())
+            if id(doc) not in numbers:
+                continue
+            if self.gradients is None:
+                self.gradients = [0.0 * layers for layers, _ in self.layers]
+            self.gradients[numbers[id(doc)]] += gradient
+            loss += float((gradient**2).sum())
         return loss
 
 
@@ -147,7 +151,9 @@ class LayerSource:
         computed = compute_layers(self.model, lacking, segments, cache=self.cache)
         for doc, layers in zip(lacking, computed, strict=True):
             found[id(doc)] = layers
-            self.held.hold(doc, layers.segments, layers.layers, len(self.listeners) - 1)
+            self.held.hold(
+                doc, layers.segments, layers.layers, len(self.listeners) - 1, is_noted=False
+            )
         self.held.trim()
         results = [found[id(doc)] for doc in docs]
         return results, None if batch is None else partial(self._receive, batch, docs)

@@ -24,12 +24,15 @@ class HeldDoc:
             but all listeners get these.
         layers: Shape `(layers, tokens, width)`; None = not held.
         num_readers: Number of listeners that have not read the layers yet.
+        is_noted: Whether the `elmo` component has processed the doc. If not, the entry ends when
+            all listeners have read the layers, because the doc may get other sentences.
     """
 
     words: bytes
     segments: list[Segment]
     layers: Array | None
     num_readers: int
+    is_noted: bool
 
 
 class HeldLayers:
@@ -46,12 +49,32 @@ class HeldLayers:
         self._unread: WeakKeyDictionary[Doc, HeldDoc] = WeakKeyDictionary()
 
     def hold(
-        self, doc: Doc, segments: list[Segment], layers: Array | None, num_readers: int
+        self,
+        doc: Doc,
+        segments: list[Segment],
+        layers: Array | None,
+        num_readers: int,
+        *,
+        is_noted: bool = True,
     ) -> None:
-        """Store the sentences of a doc, and its layers if there are readers."""
+        """Store the sentences of a doc, and its layers if there are readers.
+
+        Args:
+            doc: Doc.
+            segments: Sentences that the biLM read.
+            layers: Shape `(layers, tokens, width)`; None = not held.
+            num_readers: Number of listeners that will read the layers.
+            is_noted: Whether the `elmo` component has processed the doc, now or earlier.
+        """
+        known = None if is_noted else self._find(doc)
+        is_noted = is_noted or (known is not None and known.is_noted)
         layers = layers if num_readers > 0 else None
         self._unread.pop(doc, None)
-        self._docs[doc] = held = HeldDoc(_number_words(doc), segments, layers, num_readers)
+        if layers is None and not is_noted:
+            self._docs.pop(doc, None)
+            return
+        held = HeldDoc(_number_words(doc), segments, layers, num_readers, is_noted)
+        self._docs[doc] = held
         if layers is not None:
             self._unread[doc] = held
 
@@ -64,6 +87,8 @@ class HeldLayers:
         held.num_readers -= 1
         if held.num_readers <= 0:
             self._drop(doc, held)
+            if not held.is_noted:
+                self._docs.pop(doc, None)
         return DocLayers(layers, held.segments)
 
     def get_segments(self, doc: Doc) -> list[Segment] | None:

@@ -40,6 +40,9 @@ def init(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
     if model.layers:
         bilm = model.layers[0]
         bilm.initialize()
+        # As in a model built from the configuration. Samples of training docs have no sentences.
+        if bilm.attrs["segment"] == "sents":
+            bilm.attrs["segment"] = "auto"
     else:
         source = model.attrs["link"].get()
         source.is_initializing = True

@@ -5,10 +5,12 @@ can be in any batch, and the `elmo` component need not have processed them.
 """
 
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from spacy.util import registry
 from thinc.api import Model
+from thinc.layers.residual import init as init_residual
 
 from .architecture import ThincModel
 from .layers_and_gradients import SourceLink
@@ -58,11 +60,18 @@ class Replacement:
             found = _list_listeners(section)
             if not found:
                 raise ValueError(f"Expected a {LISTENER} in the section model.tok2vec, got none.")
-            old = next((x for x in found if x is section.get(place)), found[0])
-            mix = {"@architectures": MIX, "model": dict(self._bilm), "listener": dict(old)}
+            old = min(found, key=partial(_count_differences, listener, section.get(place)))
+            width = listener.maybe_get_dim("nO")  # an entity linker needs it
+            new_listener = {**old, "width": width}
             old.clear()
-            old.update(mix)
+            old.update({"@architectures": MIX, "model": dict(self._bilm), "listener": new_listener})
         self.is_written = True
+
+
+def _count_differences(listener: ThincModel, expected: object, section: dict[str, Any]) -> int:
+    """Count the differences between a section and the expected one of a listener."""
+    is_upstream = section.get("upstream", ANY_UPSTREAM) == listener.attrs["upstream"]
+    return 2 * (not is_upstream) + (section is not expected)
 
 
 def _list_listeners(section: dict[str, Any]) -> list[dict[str, Any]]:
@@ -163,3 +172,18 @@ def replace_listener_config(
     others = [x for x in _REPLACEMENTS if x is not current and not x.is_written]
     _REPLACEMENTS[:] = [*others, current]
     return current.new
+
+
+def let_residuals_find_width(model: ThincModel) -> None:
+    """Let the residual layers of a model take an unknown width from their input."""
+    for node in model.walk():
+        if node.name.startswith("residual(") and node.has_dim("nO") is None:
+            node.init = _init_residual_by_input
+
+
+def _init_residual_by_input(model: ThincModel, X: Any = None, Y: Any = None) -> None:  # noqa: N803
+    """Initialize a residual layer, whose output is as wide as its input.
+
+    thinc takes the width from `Y`: in an entity linker, the width of the knowledge base's entities.
+    """
+    init_residual(model, X=X, Y=X)

@@ -229,6 +229,22 @@ def test_tensor_is_left_to_tok2vec_where_a_listener_reads_it(
     assert doc[1]._.elmo.shape == (16,)
 
 
+@pytest.mark.filterwarnings("ignore:No component reads 'elmo'")
+def test_tensor_is_set_again_when_the_listener_of_tok2vec_is_replaced(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo()
+    nlp.add_pipe("tok2vec")
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 96}
+    nlp.add_pipe("tagger", config={"model": {"tok2vec": listener}}).add_label("X")
+    nlp.initialize()
+    known = nlp.get_pipe("tok2vec").listeners  # otherwise Python may delete it at any time
+    nlp.replace_listeners("tok2vec", "tagger", ["model.tok2vec"])
+    nlp.remove_pipe("tok2vec")
+    assert nlp("The bank").tensor.shape == (2, 16)
+    assert len(known) == 1
+
+
 @pytest.mark.filterwarnings("ignore:No component reads 'elmo'", "ignore:.*W101")
 @pytest.mark.parametrize("set_tensor", ["auto", True])
 def test_vectors_are_elmos_beside_a_tok2vec_of_the_same_width(

@@ -368,6 +368,22 @@ def test_all_listeners_read_the_same_sentences(nlp: Language, add_elmo: AddElmo)
     assert_array_equal(before, after)
 
 
+@pytest.mark.parametrize("num_listeners", [1, 2])
+def test_listeners_read_new_sentences_if_elmo_has_not_run(
+    nlp: Language, add_elmo: AddElmo, num_listeners: int
+) -> None:
+    add_elmo()
+    listeners = [get_listener(add_tagger(nlp, name)) for name in "ab"[:num_listeners]]
+    initialize(nlp)
+    doc, fresh = (Doc(nlp.vocab, words=["A", "bank", ".", "A", "river"]) for _ in range(2))
+    for listener in listeners:
+        listener.predict([doc])
+    for changed in (doc, fresh):
+        changed[3].is_sent_start = True
+    (after,), (expected,) = (listeners[0].predict([x]) for x in (doc, fresh))
+    assert_array_equal(after, expected)
+
+
 @pytest.mark.parametrize("is_cached", [True, False])
 def test_reloaded_pipeline_predicts_the_same(
     trained: Language, tmp_path: Path, is_cached: bool
@@ -431,3 +447,18 @@ def test_a_training_batch_adds_the_gradients_of_its_own_docs(nlp: Language) -> N
     assert batch.receive([docs[1], docs[1].copy()], [ones, ones]) == ones.size
     batch.receive(docs, [ones, ones])
     assert_array_equal(batch.gradients, [ones, 2 * ones])
+
+
+def test_bilm_takes_no_step_without_gradients_of_its_batch(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo(frozen=False)
+    listener = get_listener(add_tagger(nlp))
+    examples, optimizer = initialize(nlp)
+    before = copy_weights(elmo)
+    nlp.update(examples, sgd=optimizer, exclude=["tagger"])
+    # An entity linker passes copies of sentences to its listener.
+    vectors, backprop = listener.begin_update([examples[0].predicted.copy()])
+    backprop(vectors)
+    elmo.source.finish_batch()
+    assert torch.equal(copy_weights(elmo), before)

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 import spacy
-from elmo_pipelines import add_tagger, get_listener, initialize, make_examples, predict
+from elmo_pipelines import (
+    LISTENER,
+    add_tagger,
+    get_listener,
+    initialize,
+    make_examples,
+    predict,
+)
 from numpy.testing import assert_allclose
 from spacy.kb import InMemoryLookupKB
 from spacy.language import Language
@@ -113,6 +120,27 @@ def test_a_pipeline_that_does_not_read_elmo_warns(nlp: Language, add_elmo: AddEl
         nlp.initialize()
 
 
+def test_a_sourced_elmo_is_initialized_without_a_warning(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    other = spacy.blank("xx")
+    other.add_pipe("elmo", source=nlp)
+    add_tagger(other)
+    initialize(other)
+    assert other.get_pipe("elmo").source.vocab is other.vocab
+
+
+def test_a_pipeline_with_replaced_listeners_is_initialized_without_a_warning(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    nlp.add_pipe("sentencizer")
+    add_elmo(segment="sents")  # the samples of training docs have no sentences
+    add_tagger(nlp)
+    initialize(nlp)
+    nlp.replace_listeners("elmo", "tagger", ["model.tok2vec"])
+    initialize(nlp)
+    assert nlp("The bank")[1].tag_
+
+
 def test_elmo_is_initialized_beside_components_that_are_not(trained: Language) -> None:
     expected = predict(trained)
     with trained.select_pipes(disable=["tagger", "tagger2"]):
@@ -167,16 +195,54 @@ def test_a_replaced_listener_of_any_architecture_can_be_loaded(
     assert spacy.load(tmp_path)("The bank")[1].tag_ == "X"
 
 
-def test_an_entity_linker_learns_the_width(nlp: Language, add_elmo: AddElmo) -> None:
+CNN = {
+    "@architectures": "spacy.MaxoutWindowEncoder.v2",
+    "width": 8,
+    "depth": 1,
+    "window_size": 1,
+    "maxout_pieces": 2,
+}
+BOTH_ENDS = {
+    "@architectures": "spacy_elmo.ElmoTok2Vec.v1",
+    "elmo": LISTENER,
+    "encode": CNN,
+    "elmo_output": LISTENER,
+}
+
+
+@pytest.mark.parametrize("tok2vec", [LISTENER, BOTH_ENDS], ids=["listener", "both ends"])
+@pytest.mark.parametrize("disabled", [[], ["elmo"]], ids=["all", "only the linker"])
+def test_an_entity_linker_learns_the_width(
+    nlp: Language, add_elmo: AddElmo, tok2vec: dict[str, Any], disabled: list[str]
+) -> None:
     add_elmo()
-    listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
-    model = {"@architectures": "spacy.EntityLinker.v2", "nO": None, "tok2vec": listener}
+    example = add_linker(nlp, tok2vec)
+    with nlp.select_pipes(disable=disabled):  # as in spacy train, if `elmo` is frozen or sourced
+        nlp.initialize(lambda: [example])
+    assert nlp.update([example])["entity_linker"] > 0
+
+
+def test_an_entity_linker_with_a_replaced_listener_is_initialized_again(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo()
+    example = add_linker(nlp, LISTENER)
+    nlp.initialize(lambda: [example])
+    nlp.replace_listeners("elmo", "entity_linker", ["model.tok2vec"])
+    model = nlp.config["components"]["entity_linker"]["model"]
+    other = spacy.blank("xx")
+    example = add_linker(other, model["tok2vec"])
+    other.initialize(lambda: [example])
+    assert other.update([example])["entity_linker"] > 0
+
+
+def add_linker(nlp: Language, tok2vec: dict[str, Any]) -> Example:
+    """Add an entity linker; return an example for it."""
+    model = {"@architectures": "spacy.EntityLinker.v2", "nO": None, "tok2vec": tok2vec}
     linker = nlp.add_pipe("entity_linker", config={"model": model, "use_gold_ents": True})
     linker.set_kb(make_knowledge)
     entities = {"entities": [(4, 8, "ORG")], "links": {(4, 8): {"Q1": 1.0, "Q2": 0.0}}}
-    example = Example.from_dict(nlp.make_doc("The bank"), {**entities, "sent_starts": [1, 0]})
-    nlp.initialize(lambda: [example])
-    assert nlp.update([example])["entity_linker"] > 0
+    return Example.from_dict(nlp.make_doc("The bank"), {**entities, "sent_starts": [1, 0]})
 
 
 def make_knowledge(vocab: Vocab) -> InMemoryLookupKB:
