@@ -144,15 +144,20 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
         return self.optimizer
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
+        other = (
+            f"{checkpoint} is of another model, or of an older version, which trained other "
+            "weights. Start a new run with another --output."
+        )
+        try:
+            super()._load_optimizer_and_scheduler(checkpoint)
+        except ValueError as error:  # another number of weights
+            raise ValueError(f"{error}: {other}") from error
         for weight, state in self.optimizer.state.items() if self.optimizer else ():
             for x in state.values():
                 if torch.is_tensor(x) and x.ndim and x.shape != weight.shape:  # a step has no axis
                     raise ValueError(
                         f"Expected a state of the optimiser for a weight of {tuple(weight.shape)}, "
-                        f"got {tuple(x.shape)}. {checkpoint} is of another model, or of an older "
-                        "version, which trained all static vectors. Start a new run with another "
-                        "--output."
+                        f"got {tuple(x.shape)}. {other}"
                     )
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:

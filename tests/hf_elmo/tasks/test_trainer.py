@@ -115,6 +115,16 @@ def test_a_run_that_trained_all_static_vectors_is_not_continued(
         make_trainer(make_case, tmp_path, fields=STATIC).train(resume_from_checkpoint=True)
 
 
+def test_a_run_that_trained_another_number_of_weights_is_not_continued(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    frozen = STATIC | {"trains_static": False}
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(make_case, tmp_path, Stop(1), fields=frozen).train()
+    with pytest.raises(ValueError, match=r"size of optimizer's group: .*checkpoint-.* new run"):
+        make_trainer(make_case, tmp_path, fields=STATIC).train(resume_from_checkpoint=True)
+
+
 @pytest.mark.parametrize("epoch", [2, 3])
 def test_training_that_is_broken_off_ends_as_early(
     make_case: Callable[..., Any], tmp_path: Path, epoch: int
