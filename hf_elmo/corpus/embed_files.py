@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hf_elmo.bilm import ElmoBilm
+from hf_elmo.files.output_file import is_device
 from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -38,7 +39,8 @@ def embed_file(
 
     Args:
         source: Files (also compressed) or a stream, as for `Rows`.
-        output: File (HDF5, npz, parquet) or folder (safetensors, spaCy) to write.
+        output: File (HDF5, npz, parquet) or folder (safetensors, spaCy) to write. A symbolic link
+            is kept: the file or folder to which it points is written.
         model: biLM, or a model that contains one, in evaluation mode.
         tokenizer: Tokenizer of the model.
         settings: Settings of the output.
@@ -50,13 +52,16 @@ def embed_file(
     Raises:
         ValueError: If the input is malformed or empty, an argument is invalid, or the folder
             `OUTPUT.partial` belongs to another run.
-        FileExistsError: If the output exists and must not be replaced.
+        FileExistsError: If the output exists and must not be replaced, or is a device.
         BlockingIOError: If another process is writing the output.
         OSError: If a file cannot be read or written. Complete parts are kept.
     """
     kind = find_format(output, output_format)
     if settings.id_column is not None and kind != "parquet":
         raise ValueError(f"Expected a parquet output with an id column, got {kind}.")
+    if is_device(output):
+        raise FileExistsError(f"Expected the name of a file or folder, got the device {output}.")
+    output = output.resolve() if output.is_symlink() else output
     folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):

@@ -24,7 +24,10 @@ from .shards import Shard
 OutputDtype: TypeAlias = Literal["float32", "float16"]
 
 VECTORS_COLUMN = "vectors"  # column of a parquet output
-PARQUET_SUFFIX = ".parquet"
+
+
+def _is_parquet(name: str) -> bool:
+    return name.lower().endswith(".parquet")
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class Rows:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If a column is named, but the input is not parquet.
+        ValueError: If a column is named, but the input is not parquet; or if the input is parquet,
+            but its format is not text.
     """
 
     digest: "hashlib._Hash"  # of the rows that the last iteration has read
@@ -119,7 +123,12 @@ class Rows:
         self.num_bytes = sum(map(measure_file, self.files)) if self.stream is None else None
         self.position = 0
         for name in self.files or ["the input"]:
-            if name.endswith(PARQUET_SUFFIX):
+            if _is_parquet(name):
+                if settings.input_format != "text":
+                    raise ValueError(
+                        f"Expected text files with --input-format {settings.input_format}, got "
+                        f"{name}. Words of parquet are lists, or are separated by blanks."
+                    )
                 continue
             if settings.id_column is not None:
                 raise ValueError(f"Expected parquet files with an id column, got {name}.")
@@ -147,7 +156,7 @@ class Rows:
         kind: type | None = None
         for file in self.files:
             start, size = self.position, measure_file(file)
-            read = self._read_parquet if file.endswith(PARQUET_SUFFIX) else self._read_text
+            read = self._read_parquet if _is_parquet(file) else self._read_text
             with open_file(file) as stream:
                 for row in read(stream, file):
                     kind = kind or type(row[1])

@@ -191,7 +191,7 @@ def load_model(
 def _uses_onnx(
     dtype: Dtype, quantization: Quantization, backend: Backend, device: torch.device
 ) -> bool:
-    can = device.type == "cpu" and (dtype == "float32" or quantization is not None)
+    can = device.type == "cpu" and dtype == "float32"
     wants = backend == "onnx" or quantization is not None
     if wants and (backend == "torch" or not can):
         raise ValueError(

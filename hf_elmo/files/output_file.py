@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hf_elmo.loading import set_usual_mode
 
+PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 OPEN_FILE = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 
 
@@ -29,12 +30,15 @@ def check_output_file(
 
     Raises:
         FileExistsError: If the output exists and must not be overwritten.
+        ValueError: If the name is that of a compressed file.
         OSError: If the output is a folder, or its folder is missing or cannot be written to.
     """
     if output.is_dir():
         raise IsADirectoryError(f"Expected a file to write, got the folder {output}.")
-    if _is_device(output):
+    if is_device(output):
         return
+    if output.suffix.lower() in PACKED_SUFFIXES:
+        raise ValueError(f"Expected a name without {output.suffix}: {output} would be plain text.")
     if not output.parent.is_dir():
         raise FileNotFoundError(
             f"Expected a folder {output.parent} for {output.name}, found none. Create it."
@@ -66,19 +70,19 @@ def replace(path: Path) -> Iterator[Path]:
 
 def write_file(output: Path, parts: Iterable[str]) -> None:
     """Write a text, or its parts, to a file (completely or not at all) or directly to a device."""
-    is_device = _is_device(output)
+    appends = is_device(output)
     # A symbolic link is kept: the file to which it points is replaced.
-    target = nullcontext(output) if is_device else replace(output.resolve())
+    target = nullcontext(output) if appends else replace(output.resolve())
     # The shell may have opened a file behind a device to append to it.
-    mode = "a" if is_device else "w"
+    mode = "a" if appends else "w"
     with target as path, path.open(mode, encoding="utf-8", newline="\n") as file:
         file.writelines([parts] if isinstance(parts, str) else parts)
 
 
-def _is_device(output: Path) -> bool:
+def is_device(output: Path) -> bool:
     """Return whether a path is a device or an open file, such as a redirected `/dev/stdout`."""
     is_open_file = OPEN_FILE.fullmatch(str(output.absolute())) is not None
-    return is_open_file or (output.exists() and not output.is_file())
+    return is_open_file or (output.exists() and not output.is_file() and not output.is_dir())
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -41,6 +41,11 @@ class SentenceStream:
 
     def __next__(self) -> list[str]:
         while (words := next(self._sentences, None)) is None:
+            if self.num_taken == 0 and self._seed is not None:
+                raise ValueError(
+                    "Expected sentences in each pass over the text, got none in pass "
+                    f"{self.pass_number + 1}: the weights of --train are too small."
+                )
             if self.pass_number + 1 == self._num_passes or self.num_taken == 0:
                 raise StopIteration
             self.seek(self.pass_number + 1, 0)
@@ -174,7 +179,8 @@ class WindowStream:
         feed: Time steps that a row reads from the stream before the next row reads; None =
             `window`. bilm-tf's test uses 1, so one window corresponds to `window` of its steps.
         rows: Rows of this process; None = all.
-        char_noise: Share of the input words that get a typing error. Targets are never changed.
+        char_noise: Share of the input words of three letters and more that get a typing error.
+            Targets are never changed.
         seed: Seed of the typing errors, which also depend on window, row and direction.
     """
 

@@ -145,7 +145,8 @@ def pretrain(
     char_noise: Annotated[
         float,
         typer.Option(
-            help="Share of input words with a typing error; target words are never changed.",
+            help="Share of input words of three letters and more that get a typing error; target "
+            "words are never changed.",
             min=0.0,
             max=1.0,
         ),

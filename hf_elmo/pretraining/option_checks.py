@@ -1,7 +1,10 @@
 """Refuse options that contradict each other, or those of the run that `--resume` continues."""
 
 import glob
+import hashlib
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +112,23 @@ def _refuse_unused_options(context: typer.Context) -> None:
         )
 
 
+def _describe_files(patterns: Sequence[dict[str, int]]) -> str:
+    """Describe the names, without folders, and the sizes of the files of several patterns."""
+    found = [[(Path(name).name, size) for name, size in sizes.items()] for sizes in patterns]
+    digest = hashlib.blake2b(json.dumps(found).encode(), digest_size=8)
+    return f"{sum(map(len, found))} files, {digest.hexdigest()}"
+
+
 def hold_options(options: dict[str, Any]) -> None:
     """Write the options and descriptions of files, or compare them with those of a resumed run."""
-    # Sizes of each pattern: their names can be equal, and their weights different.
+    train = [measure_files([name], has_weights=True) for name in options["train"] or ()]
+    valid = measure_files(options["valid"] or ())
     contents: dict[str, str | int | list[int] | None] = {
-        "train": [measure_files([name], has_weights=True) for name in options["train"] or ()],
-        "valid": measure_files(options["valid"] or ()),
+        # By pattern: the last parts of two patterns can be equal, and their weights different.
+        "train": [sum(sizes.values()) for sizes in train],
+        "train names": _describe_files(train),
+        "valid": sum(valid.values()),
+        "valid names": _describe_files([valid]),
         "dataset": None,
         "config": None,
         "from": None,
@@ -122,7 +136,7 @@ def hold_options(options: dict[str, Any]) -> None:
     # A folder that also holds the output changes during the run.
     place, output = Path(options["dataset"] or ""), Path(options["output"]).resolve()
     if options["dataset"] and place.is_dir() and not output.is_relative_to(place.resolve()):
-        contents["dataset"] = measure_files([f"{glob.escape(options['dataset'])}/**"])
+        contents["dataset"] = sum(measure_files([f"{glob.escape(options['dataset'])}/**"]).values())
     held = {name: options[name] for name in HELD_OPTIONS}
     for name in ("train", "valid"):  # patterns, so that their folder may move
         held[name] = options[name] and [Path(pattern) for pattern in options[name]]

@@ -62,6 +62,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
     """
 
     model: WindowedLanguageModel
+    advice_after_divergence = " It can begin with the last checkpoint, if any: --from."
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
         A process that ends earlier, or with open connections, can make another process fail.
         """
-        self._check_weights()
+        self.check_weights()
         self.save_model(str(self.args.output_dir))
         self.accelerator.wait_for_everyone()
         self.accelerator.end_training()
@@ -192,19 +193,6 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             words = self._stream.targets_per_window * self.args.gradient_accumulation_steps
             logs["words_per_second"] = steps * words / seconds
         super().log(logs, start_time)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        self._check_weights()  # before the checkpoint replaces an older one
-        super()._save_checkpoint(model, trial)
-
-    def _check_weights(self) -> None:
-        """Refuse to save a model that has diverged."""
-        if not all(bool(x.isfinite().all()) for x in self.kept_model.parameters()):
-            raise ValueError(
-                f"Expected finite weights after step {self.state.global_step}, got NaN or "
-                "infinity: the training has diverged. Start a new run with a lower --learning-rate "
-                "and another --output. It can begin with the last checkpoint, if any: --from."
-            )
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))

@@ -136,7 +136,8 @@ def train(
         float | None,
         typer.Option(
             help="Limit of processor time in minutes, of all threads together, including earlier "
-            "runs with the same --output.",
+            "runs with the same --output. The model is scored at the limit; for --patience and "
+            "--schedule halved, this counts as an epoch.",
             min=0,
         ),
     ] = None,
@@ -161,6 +162,8 @@ def train(
     """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
     chosen = _find_task(task)
     _check_options(context.params)
+    if chosen.needs_batch_size_one and batch_size not in (None, 1):
+        raise ValueError(f"Expected --batch-size 1 for {task}, got {batch_size}.")
     check_output(output, resume=resume, others=(CARD_FILE, STATIC_WORDS_NAME))
     settings = {x: value for x, value in context.params.items() if x not in FREE_OPTIONS}
     settings["model"] = cut_path(model)
@@ -273,7 +276,9 @@ def predict(
     model: ModelArgument,
     source: Annotated[
         Path,
-        typer.Argument(metavar="INPUT", help="Examples, labelled or not: labels are not read."),
+        typer.Argument(
+            metavar="INPUT", help="Examples, with or without labels, which are not used."
+        ),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
     batch_size: BatchSizeOption = 32,

@@ -225,7 +225,9 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
         raise ValueError(f"{path}: expected JSON, got: {error}.") from error
     try:
         paragraphs = [one for article in data["data"] for one in article["paragraphs"]]
-        questions = [one for paragraph in paragraphs for one in _read_paragraph(path, paragraph)]
+        questions = [
+            one for paragraph in paragraphs for one in _read_paragraph(path, paragraph, use)
+        ]
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(
             f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
@@ -246,7 +248,7 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
     return kept
 
 
-def _read_paragraph(path: Path, paragraph: Any) -> Iterator[Question]:
+def _read_paragraph(path: Path, paragraph: Any, use: Use) -> Iterator[Question]:
     passage = paragraph["context"]
     words, offsets = split_text(passage)
     for asked in paragraph["qas"]:
@@ -258,7 +260,7 @@ def _read_paragraph(path: Path, paragraph: Any) -> Iterator[Question]:
             text = asked["question"]
             raise ValueError(f"{place}: expected a question with words, found {text!r}.")
         span = None
-        answers = asked.get("answers", [])
+        answers = [] if use == "predict" else asked.get("answers", [])
         for answer in answers:
             text, start = answer["text"], answer["answer_start"]
             end = start + len(text)

@@ -72,11 +72,13 @@ def scale_vectors(table: Tensor) -> Tensor:
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-    width = None
+    width = count = None
+    number = 0
     for number, line in enumerate(decode_lines(file, str(path)), start=1):
         word, *numbers = line.rstrip().split(" ")
-        if number == 1 and len(numbers) == 1:
-            continue  # header: number of words, width
+        if number == 1 and len(numbers) == 1 and word.isdecimal() and numbers[0].isdecimal():
+            count = int(word)  # header: number of words, width
+            continue
         width = width or len(numbers)
         word, *numbers = line.rstrip().rsplit(" ", width)  # a word may have spaces, as in GloVe
         try:
@@ -89,6 +91,10 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np
                 f"{line[:60].rstrip()!r}."
             )
         yield word, vector
+    if count is not None and number <= count:
+        raise ValueError(
+            f"{path}: expected {count} vectors (first line), found {number - 1} and an end."
+        )
 
 
 def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:

@@ -54,6 +54,7 @@ def make_arguments(
         "eval_strategy": "epoch",
         "save_strategy": "epoch",
         "logging_strategy": "epoch",
+        "logging_nan_inf_filter": False,  # or a loss of NaN would be logged as 0
         "save_total_limit": 2,  # the best checkpoint and the last
         "load_best_model_at_end": True,
         "metric_for_best_model": f"eval_{task.metric}",

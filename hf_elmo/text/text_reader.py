@@ -186,11 +186,11 @@ def _list_files(pattern: str) -> list[str]:
         names = sorted(system.glob(path)) if has_magic(path) else [path]
         return [system.unstrip_protocol(name) for name in names if system.isfile(name)]
     if Path(pattern).is_file():
-        return [pattern]
+        return [str(Path(pattern))]  # without ./
     names = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207 (any folder)
     if "**" in pattern:  # links to folders could give a file several names
         names = sorted({Path(name).resolve(): name for name in reversed(names)}.values())
-    return [name for name in names if Path(name).is_file()]
+    return [str(Path(name)) for name in names if Path(name).is_file()]
 
 
 def measure_file(name: str) -> int:
@@ -201,9 +201,9 @@ def measure_file(name: str) -> int:
     return system.size(path) or 0
 
 
-def measure_files(patterns: Iterable[str | Path], *, has_weights: bool = False) -> int:
-    """Return the total size of files in bytes; arguments as for `read_files`."""
-    return sum(map(measure_file, _weigh_all(patterns, has_weights)))
+def measure_files(patterns: Iterable[str | Path], *, has_weights: bool = False) -> dict[str, int]:
+    """Return the sizes of files in bytes, by their names; arguments as for `read_files`."""
+    return {file: measure_file(file) for file in _weigh_all(patterns, has_weights)}
 
 
 def open_file(name: str) -> AbstractContextManager[BinaryIO]:

@@ -47,6 +47,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         **options: Further arguments of Trainer.
     """
 
+    advice_after_divergence = ""
+
     def __init__(
         self,
         model: Any,
@@ -60,7 +62,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         super().__init__(model, args, **options)
         self._trained = trained
         self._average: AveragedModel | None = None
-        self.add_callback(_CheckPlaces())
+        self.add_callback(_BeginRun())
         if ema is not None:
             self._average = AveragedModel(trained, multi_avg_fn=get_ema_multi_avg_fn(ema))
             self._average.to(args.device)
@@ -151,7 +153,17 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
             self._trained.load_state_dict(self._average.module.state_dict())
             self._average = None
 
+    def check_weights(self) -> None:
+        """Refuse to save a model that has diverged."""
+        if not all(bool(x.isfinite().all()) for x in self.kept_model.parameters()):
+            raise ValueError(
+                f"Expected finite weights after step {self.state.global_step}, got NaN or "
+                "infinity: the training has diverged. Start a new run with a lower --learning-rate "
+                f"and another --output.{self.advice_after_divergence}"
+            )
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self.check_weights()  # before the checkpoint replaces an older one
         folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
             _begin_checkpoint(folder)
@@ -195,12 +207,13 @@ class _Averaging(TrainerCallback):
         self._average.update_parameters(self._model)
 
 
-class _CheckPlaces(TrainerCallback):
-    """Refuse to train if a future checkpoint would overwrite a folder of the user."""
+class _BeginRun(TrainerCallback):
+    """Use this run's intervals, and refuse to overwrite a folder of the user by a checkpoint."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
+        state.compute_steps(args, state.max_steps)  # a loaded state has those of the earlier run
         for path in Path(str(args.output_dir)).glob("checkpoint-*"):
             digits = path.name.removeprefix("checkpoint-")
             if digits.isdecimal() and state.global_step < int(digits) <= state.max_steps:

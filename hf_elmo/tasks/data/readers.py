@@ -352,6 +352,8 @@ def _read_column_frames(path: Path) -> Iterator[Frame]:
                 width = len(table[0]) if table else f"at least {CONLL_FEWEST}"
                 refuse(path, number, f"{width} columns", line)
             table.append(columns)
+        if any("*" in columns[-1] for columns in table):
+            refuse(path, rows[0][0], "coreference, or -, in the last column", table[0])
         words = [columns[CONLL_WORD] for columns in table]
         brackets = [columns[CONLL_ROLES] for columns in table]
         for frame in range(len(brackets[0])):

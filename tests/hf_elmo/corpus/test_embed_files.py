@@ -413,3 +413,42 @@ def test_a_million_words_in_a_sentence_take_less_than_500_megabytes(
     assert run_in_fork(work, timeout=3600) == [0]
     with h5py.File(tmp_path / "vectors.h5") as file:
         assert file["0"].shape == (3, 1_000_000, 16)
+
+
+def test_a_device_is_not_replaced(text: Path, tiny_model: ElmoModel, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    for output in (tmp_path / "pipe.npz", Path("/dev/stdout")):
+        with pytest.raises(FileExistsError, match=f"a file or folder, got the device {output}"):
+            embed_file(
+                text,
+                output,
+                tiny_model,
+                tokenizer,
+                SETTINGS,
+                output_format="npz",
+                overwrite=True,
+            )
+    assert (tmp_path / "pipe.npz").is_fifo()
+
+
+@pytest.mark.parametrize("name", ["vectors.npz", "vectors.safetensors"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_symbolic_link_is_kept(
+    name: str, exists: bool, text: Path, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    real, link = tmp_path / "disk" / name, tmp_path / name
+    link.symlink_to(real)
+    if exists:
+        text.with_name("old.txt").write_text("a b\n")
+        embed_file(text.with_name("old.txt"), real, tiny_model, tokenizer, SETTINGS)
+        with pytest.raises(FileExistsError, match="exists"):
+            embed_file(text, link, tiny_model, tokenizer, SETTINGS)
+    embed_file(text, link, tiny_model, tokenizer, SETTINGS, overwrite=exists)
+    assert link.is_symlink()
+    embed_file(text, tmp_path / f"direct-{name}", tiny_model, tokenizer, SETTINGS)
+    new, direct = real, tmp_path / f"direct-{name}"
+    if real.is_dir():
+        new, direct = sorted(new.glob("*.safetensors"))[0], sorted(direct.glob("*.safetensors"))[0]
+    assert new.read_bytes() == direct.read_bytes()
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == [name]

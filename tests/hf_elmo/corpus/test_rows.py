@@ -30,6 +30,14 @@ def test_rows_have_the_ids_of_their_column(tmp_path: Path) -> None:
     assert list(rows) == [Row(0, ["one"], "x"), Row(1, ["", " "], "y")]
 
 
+@pytest.mark.parametrize("name", ["b.parquet", "B.PARQUET"])
+def test_parquet_has_words_and_no_raw_text(name: str, tmp_path: Path) -> None:
+    write_parquet(tmp_path / name, text=["two words"])
+    assert list(Rows(tmp_path / name, Settings())) == [Row(0, ["two", "words"])]
+    with pytest.raises(ValueError, match=f"text files with --input-format raw, got .*{name}"):
+        Rows(tmp_path / name, Settings(input_format="raw"))
+
+
 def test_addresses_are_read(tmp_path: Path) -> None:
     with fsspec.open("memory://corpus/a.txt", "wb") as file:
         file.write(b"in memory\n")

@@ -134,3 +134,9 @@ def test_a_worker_does_not_grow_over_a_million_new_words(tiny_folder: Path) -> N
     command = [sys.executable, "-c", GROWTH, str(tiny_folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 30  # megabytes over the last 800,000 words
+
+
+def test_int8_with_half_precision_is_refused(tiny_folder: Path) -> None:
+    embedder = SentenceEmbedder(str(tiny_folder), quantization="int8", dtype="bfloat16")
+    with pytest.raises(ValueError, match=r"Expected float32 or int8 .* got dtype bfloat16"):
+        embedder({"text": ["a b"]})

@@ -85,3 +85,11 @@ def test_tensors_have_the_mode_of_any_new_file(tmp_path: Path) -> None:
     modes = {path.stat().st_mode for path in tmp_path.iterdir()}
     assert len(modes) == 1
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["words.txt.gz", "words.XZ"])
+def test_plain_text_under_the_name_of_a_compressed_file_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="would be plain text"):
+        check_output_file(tmp_path / name)

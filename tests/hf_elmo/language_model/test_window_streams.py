@@ -134,6 +134,11 @@ def test_a_text_without_sentences_ends_at_once() -> None:
     assert list(SentenceStream(text_of())) == []
 
 
+def test_a_training_pass_that_draws_no_sentence_is_an_error() -> None:
+    with pytest.raises(ValueError, match="got none in pass 1: the weights of --train are too sm"):
+        next(SentenceStream(text_of(), seed=3))
+
+
 def test_a_position_behind_the_end_of_a_text_is_told() -> None:
     with pytest.raises(ValueError, match="with at least 3 sentences, got 2"):
         SentenceStream(text_of("a", "b")).seek(0, 3)

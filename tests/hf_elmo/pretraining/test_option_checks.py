@@ -38,3 +38,23 @@ def test_a_run_does_not_go_on_with_a_dataset_that_has_changed(
     result = CliRunner().invoke(app, list(map(str, command)))
     assert result.exit_code != 0
     assert "Expected --dataset with the content that it had" in " ".join(result.output.split())
+
+
+def test_a_run_does_not_go_on_with_files_in_another_order(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    for name, text in (("a", "a b c\nd e\n"), ("b", "f g\nh i j\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    tiny_config.to_json_file(tmp_path / "tiny.json")
+    command = ["pretrain", "--train", tmp_path / "*.txt", "--output", tmp_path / "model"]
+    command += ["--config", tmp_path / "tiny.json", "--negatives", 0, "--batch-size", 2]
+    command += ["--max-steps", 2, "--cpu"]
+    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    command += ["--resume"]
+    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+
+    (tmp_path / "a.txt").rename(tmp_path / "z.txt")
+
+    result = CliRunner().invoke(app, list(map(str, command)))
+    assert result.exit_code != 0
+    assert "Expected --train names with the content that it had" in " ".join(result.output.split())

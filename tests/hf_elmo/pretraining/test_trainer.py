@@ -252,6 +252,15 @@ def test_resuming_without_a_checkpoint_begins(tmp_path: Path, tiny_config: ElmoC
     assert trainer.state.global_step == 6
 
 
+def test_a_resumed_run_may_change_when_it_saves(tmp_path: Path, tiny_config: ElmoConfig) -> None:
+    make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=2, max_steps=2).train()
+    second = make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=3)
+    second.train(resume_from_checkpoint=True)
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {
+        *("checkpoint-2", "checkpoint-3", "checkpoint-6"),
+    }
+
+
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_the_patience_of_early_stopping_is_resumed(
     tmp_path: Path, tiny_config: ElmoConfig, step: int

@@ -248,3 +248,11 @@ def test_training_ends_when_its_time_is_over(data: Path, tiny_folder: Path, tmp_
     assert set(tested) == {"precision", "recall", "f1"}
     train(data, output, tiny_folder, "--max-minutes", "0", "--batch-size", "1", "--resume")
     assert list(output.glob("checkpoint-*")) == [checkpoint]
+
+
+def test_documents_are_trained_one_at_a_time(data: Path, tmp_path: Path) -> None:
+    common = ["--train", str(data), "--dev", str(data), "--output", str(tmp_path / "coref")]
+    result = CliRunner().invoke(APP, ["train", "coref", *common, "--batch-size", "4"])
+    assert result.exit_code != 0
+    assert "Expected --batch-size 1 for coref, got 4" in result.output
+    assert not (tmp_path / "coref").exists()

@@ -85,6 +85,12 @@ def test_questions_without_an_answer_are_for_prediction_alone(tmp_path: Path) ->
     assert question.question == ["Who", "sat", "?"]
 
 
+def test_answers_are_not_read_for_prediction(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"text": "cat", "answer_start": 99}])
+    (question,) = read_questions(path, "predict")
+    assert question.answers == []
+
+
 def test_a_question_about_nothing_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, [])
     path.write_text(path.read_text().replace("The cat's friend sat.", " "))

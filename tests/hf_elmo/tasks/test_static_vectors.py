@@ -101,3 +101,17 @@ def test_a_binary_file_of_an_impossible_width_is_refused(width: int, tmp_path: P
     path.write_bytes(b"999999999999 %d\ncat " % width)
     with pytest.raises(ValueError, match=f"of width 1 to 65536, found {width}"):
         read_vectors(path)
+
+
+def test_a_text_file_shorter_than_its_first_line_says_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("3 2\ncat 0.5 -1\nsat 2 .25\n")
+    with pytest.raises(ValueError, match=r"expected 3 vectors \(first line\), found 2 and an end"):
+        read_vectors(path)
+    assert read_vectors(path, max_words=1).words == ["cat"]
+
+
+def test_vectors_of_one_number_have_no_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("cat 0.5\nsat 2\n")
+    assert read_vectors(path).words == ["cat", "sat"]

@@ -25,6 +25,12 @@ def test_words_are_looked_up_as_written_else_in_lower_case(make_case: Callable[.
     assert ids.tolist() == [[2, 1, 3, 0], [1, 0, 0, 0]]
 
 
+def test_the_first_of_equal_words_counts(make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment", **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat", "sat", "cat"])
+    assert inputs([["cat", "sat"]])["static_ids"].tolist() == [[1, 2]]
+
+
 def test_the_rows_of_static_vectors_that_sentences_need_are_found(
     make_case: Callable[..., Any],
 ) -> None:

@@ -248,3 +248,10 @@ def test_an_epoch_has_an_order_of_its_own_and_batches_of_like_length() -> None:
     assert max(spreads) < 10  # of 99
     sampler.set_epoch(1)
     assert list(sampler) != first
+
+
+def test_training_that_diverges_is_an_error(make_case: Callable[..., Any], tmp_path: Path) -> None:
+    trainer = make_trainer(make_case, tmp_path, fields=STATIC, learning_rate=1e30)
+    with pytest.raises(ValueError, match=r"Expected finite weights after step 6, .* --output.$"):
+        trainer.train()
+    assert not list(tmp_path.glob("checkpoint-*"))

@@ -194,6 +194,16 @@ def test_raw_text_of_a_dataset_is_cut_as_that_of_files() -> None:
     assert list(text(None)) == [["It", "'s", "here", "."], ["Yes", "."]]
 
 
+def test_a_file_with_two_spellings_of_its_name_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("a b\n")
+    monkeypatch.chdir(tmp_path)
+    assert list(read_files(["a.txt", "./a.txt", "./*.txt"])(None)) == [["a", "b"]]
+    with pytest.raises(ValueError, match=r"one weight of a.txt, got 2 and 1"):
+        read_files(["a.txt=2", "./a.txt"], has_weights=True)
+
+
 def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
     path = tmp_path / "TEXT.GZ"
     path.write_bytes(gzip.compress(b"a b"))

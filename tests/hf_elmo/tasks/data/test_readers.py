@@ -196,6 +196,13 @@ def test_frames_are_read_from_columns(tmp_path: Path) -> None:
     assert strip(read_frames(write(tmp_path, "#begin document (x);\n" + "".join(rows)))) == [FRAME]
 
 
+def test_columns_without_coreference_are_refused(tmp_path: Path) -> None:
+    rows = ["nw/x 0 0 The NN (S* - - - - * (V*)\n", "nw/x 0 0 The NN (S* - - - - * (V*) (V*)\n"]
+    for row in rows:
+        with pytest.raises(ValueError, match="line 1: expected coreference, or -, in the last"):
+            list(read_frames(write(tmp_path, row)))
+
+
 def make_document(cells: list[str], breaks: int = 2) -> str:
     rows = [f"x\t0\t{row}\tw{row}\t_\t{cell}\n" for row, cell in enumerate(cells)]
     return "#begin document (x); part 0\n" + "".join(rows[:breaks]) + "\n" + "".join(rows[breaks:])
