@@ -55,8 +55,9 @@ class WordInputs:
         if cache is not None and model.config.num_mixes and model.is_bilm_frozen:
             self._fetch = cache.fetch
         self._words = list(static_words)
-        # Of a word that occurs twice, the first row counts, as in gensim.
-        self._rows = {word: row for row, word in reversed([*enumerate(static_words, start=1)])}
+        self._rows: dict[str, int] = {}
+        for row, word in enumerate(static_words, start=1):
+            self._rows.setdefault(word, row)  # the first of equal words counts, as in gensim
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:
         """Turn the words of several sentences into tensors.
