@@ -145,6 +145,10 @@ def main(
     ] = None,
 ) -> None:
     """Convert a checkpoint."""
+    if list_published and source is not None:
+        raise ValueError(f"Expected no SOURCE with --list-published, got {source}.")
+    if language is not None and not list_published:
+        raise ValueError("Expected --list-published together with --language.")
     if list_published:
         typer.echo(make_table(language))
         return

@@ -130,6 +130,8 @@ def convert_checkpoint(
     target, writer = Path(target), find_writer(to)
     if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
         raise ConversionError("Expected --to huggingface with --verify or --push.")
+    if weights_license is not None and to != hf_folder.FORMAT.name:
+        raise ConversionError("Expected --to huggingface with --license, for the model card.")
     if push is not None:
         check_name(push)
     if sentences is not None and verify is None:
@@ -144,6 +146,8 @@ def convert_checkpoint(
         fetched = fetch_sources(names, Path(folder), progress=progress)
         with _open_checked(fetched, Path(folder)) as (reader, checkpoint):
             conversion = _describe(reader, checkpoint, fetched, target, dtype)
+            sources += conversion.files
+            _check_request(sources, target, dtype)
             writer.check(checkpoint, target, dtype)
             check_space(target, conversion.num_bytes)
             if dry_run:
@@ -242,9 +246,11 @@ def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Chec
 
 def _check_companions(reader: Format, sources: Sources) -> None:
     for name, path in vars(sources).items():
+        option = "--" + name.replace("_", "-")
         if path is not None and name not in ("checkpoint", *reader.companions):
-            option = "--" + name.replace("_", "-")
             raise ConversionError(f"{reader.name}: expected no {option}, got {path}.")
+        if path is not None and name != "checkpoint" and not path.exists():
+            raise ConversionError(f"{option}: expected a file, found none at {path}.")
 
 
 def _check_shapes(checkpoint: Checkpoint, source: str) -> None:

@@ -84,6 +84,8 @@ def _find_one(folder: Path) -> Path:
             if not entry.name.startswith(HIDDEN)
         ]
         found = [entry for entry in entries if find_reader(entry) is not None]
+        # The writer of bilm-hdf5 puts the softmax beside the weights.
+        found = [x for x in found if not x.name.endswith(bilm_hdf5.SOFTMAX_NAME)] or found
         if found:
             return _expect_one(folder, found)
         archives += [entry for entry in entries if is_archive(entry)]
@@ -116,7 +118,7 @@ def _add_neighbours(path: Path, folder: Path) -> Path:
     content = folder / path.stem
     if list(islice(folder.iterdir(), 2)) != [content] or not content.is_file():
         return folder
-    for neighbour in islice(path.resolve().parent.iterdir(), MAX_ENTRIES):
+    for neighbour in islice(path.absolute().parent.iterdir(), MAX_ENTRIES):
         place = folder / neighbour.name
         if neighbour.is_file() and not os.path.lexists(place) and not is_archive(neighbour):
             place.symlink_to(neighbour)

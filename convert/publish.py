@@ -6,6 +6,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented
 
+from convert.formats import hf_folder
 from convert.layout import ConversionError
 
 
@@ -22,13 +23,17 @@ def check_name(name: str) -> None:
 def push_folder(folder: Path, name: str) -> str:
     """Upload a model, and return the address of the commit.
 
-    The token comes from `hf auth login` or HF_TOKEN. A missing repository is created.
+    The token comes from `hf auth login` or HF_TOKEN. A missing repository is created. In an
+    existing one, files of an older model that the new one does not have are deleted.
     """
     api = HfApi()
     try:
         api.create_repo(name, exist_ok=True)
         commit = api.upload_folder(
-            repo_id=name, folder_path=folder, commit_message="Add the converted model"
+            repo_id=name,
+            folder_path=folder,
+            commit_message="Add the converted model",
+            delete_patterns=[x for x in hf_folder.OPTIONAL_FILES if not (folder / x).exists()],
         )
     except (HfHubHTTPError, OSError, RuntimeError, ValueError) as error:
         raise ConversionError(

@@ -18,6 +18,7 @@ from hf_elmo.files.output_lock import lock_output
 
 WORK_FOLDER, LOCK = ".{}.elmo-convert", ".{}.elmo-convert.lock"
 NEW, OLD = "new", "old"  # in the work folder
+WEIGHT_SUFFIXES = (".hdf5", ".h5", ".th")  # of files whose options are in a file beside them
 
 
 def check_target(target: Path, *, force: bool) -> None:
@@ -78,7 +79,8 @@ def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: 
     """Move the target and its companion files from the work folder into place.
 
     Existing companion files are replaced only together with an existing target. Without a target,
-    they may belong to another model. `sources` are never replaced.
+    they may belong to another model. `sources` are never replaced, nor are companion
+    files that another model reads too.
     """
     paths = sorted(new.parent.iterdir(), key=lambda path: path == new)  # the target last
     moves = [(path, target.with_name(path.name)) for path in paths]
@@ -90,10 +92,23 @@ def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: 
                 "model. Move it or choose another folder."
             )
         check_target(place, force=force)
+        other = _find_other_owner(target) if place != target and os.path.lexists(place) else None
+        if other is not None:
+            raise ConversionError(
+                f"{place}: may also belong to {other.name}. Choose another name or folder."
+            )
         if any(place.exists() and source.exists() and place.samefile(source) for source in sources):
             raise ConversionError(f"{place}: is read by this command. Choose another target.")
     for path, place in moves:
         _move(path, place, new.parent.with_name(OLD))
+
+
+def _find_other_owner(target: Path) -> Path | None:
+    """Find other weights with the companions of a target: x.th and x_weights.hdf5 share theirs."""
+    stem = target.stem.removesuffix("weights").removesuffix("_")
+    stems = (stem, f"{stem}_weights") if stem else ("weights",)
+    places = [target.with_name(stem + suffix) for stem in stems for suffix in WEIGHT_SUFFIXES]
+    return next((place for place in places if place != target and place.exists()), None)
 
 
 def _is_copy(path: Path, place: Path) -> bool:

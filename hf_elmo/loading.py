@@ -158,12 +158,14 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Save as `PreTrainedModel.save_pretrained` does; a push to the Hub adds a model card."""
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
-        super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        weights = None if state_dict is None else dict(state_dict)  # transformers empties it
+        super().save_pretrained(save_directory, is_main_process, weights, **kwargs)
         for path in Path(save_directory).glob(WEIGHTS) if is_main_process else ():
             set_usual_mode(path)
         if is_main_process and push_to_hub:
             hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
-            self.push_to_hub(**hub_options, token=kwargs.get("token"))
+            hub_options |= {x: kwargs[x] for x in ("token", "max_shard_size") if x in kwargs}
+            self.push_to_hub(**hub_options, state_dict=state_dict)
 
     def push_to_hub(  # type: ignore[override]  # the rest is passed through
         self,
@@ -176,6 +178,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         token: bool | str | None = None,
         revision: str | None = None,
         max_shard_size: int | str = "50GB",
+        state_dict: dict[str, Tensor] | None = None,
         **commit: Any,
     ) -> CommitInfo:
         """Upload the model to the Hub, with a model card unless the repository has one.
@@ -189,6 +192,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             token: Access token of the Hub; None = the stored token.
             revision: Branch to write to; None = the main branch.
             max_shard_size: Largest size of a weight file.
+            state_dict: Weights to upload; None = the model's own.
             **commit: For `HfApi.upload_folder`: `commit_message`, `commit_description`,
                 `create_pr`.
 
@@ -206,7 +210,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             if not keeps_card:
                 card = self.make_card(name=repo_id, license=license, language=language, tags=tags)
                 Path(folder, CARD_FILE).write_text(card, encoding="utf-8")
-            self.save_pretrained(folder, max_shard_size=max_shard_size)
+            self.save_pretrained(folder, state_dict=state_dict, max_shard_size=max_shard_size)
             return hub.upload_folder(
                 repo_id=repo_id,
                 folder_path=folder,

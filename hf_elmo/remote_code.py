@@ -32,7 +32,8 @@ def include_code(folder: str | PathLike[str]) -> None:
         folder: Folder that `save_pretrained` has written.
 
     Raises:
-        ValueError: If there is neither a model nor a tokenizer in the folder.
+        ValueError: If there is neither a model nor a tokenizer in the folder, or the model is not a
+            biLM of `transformers` with one of the heads of this package's root.
     """
     folder = Path(folder)
     configurations = {
@@ -42,6 +43,11 @@ def include_code(folder: str | PathLike[str]) -> None:
     found = {path: auto_map for path, auto_map in configurations.items() if path.exists()}
     if not found:
         raise ValueError(f"Expected a saved model or tokenizer in {str(folder)!r}, found none.")
+    for path in found:
+        about = json.loads(path.read_text(encoding="utf-8"))
+        kind = about.get("model_type" if path.name == "config.json" else "tokenizer_class")
+        if kind not in ("elmo", "ElmoTokenizer", None):
+            raise ValueError(f"Expected a biLM and its tokenizer, got {kind} in {path}.")
     package = Path(__file__).parent
     for module in MODULES:
         for path in [package / module, *map(Path, get_relative_import_files(package / module))]:

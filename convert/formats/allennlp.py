@@ -184,6 +184,7 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
         raise ConversionError(f"Expected --dtype float32 for AllenNLP's format, got {dtype}.")
     config = checkpoint.config
     bilm_options.make_options(config)
+    bilm_options.check_characters(checkpoint)
     needs = {
         "characters": config.char_embedding_size > 0,
         f"{bilm_options.DEFAULT_MAX_CHARACTERS} characters per word": (
@@ -200,8 +201,20 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
         raise ConversionError(
             f"AllenNLP's Elmo does not support this biLM. Expected: {', '.join(missing)}."
         )
+    if any(mix.layer_norm for mix in _list_mixes(checkpoint)):
+        warnings.warn(
+            "AllenNLP's weights do not store the layer norm of a mix: it is omitted. Construct its "
+            "Elmo with do_layer_norm=True.",
+            stacklevel=2,
+        )
     if "softmax.weight" in checkpoint.tensors:
         warnings.warn("AllenNLP's Elmo has no softmax: the softmax is omitted.", stacklevel=2)
+
+
+def _list_mixes(checkpoint: Checkpoint) -> list[Mix]:
+    """List the mixes to write. A single mix is that of the configuration, which may be newer."""
+    mixes = list(checkpoint.mixes.values())
+    return mixes if len(mixes) > 1 else [configured_mix(checkpoint.config)]
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings) -> None:
@@ -220,8 +233,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
         whole[first:last] = torch.from_numpy(
             np.ascontiguousarray(stored.arrangement.to_stored(array))
         )
-    mixes = checkpoint.mixes or {"": configured_mix(config)}
-    for k, mix in enumerate(mixes.values()):
+    for k, mix in enumerate(_list_mixes(checkpoint)):
         weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])
         for i, weight in enumerate(mix.weights):
             finite = LEAST_WEIGHT if weight == -math.inf else weight

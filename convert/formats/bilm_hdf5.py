@@ -154,11 +154,14 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             variables = _replace_encoder(variables, table, sources.token_embeddings)
             options = {**options, "char_cnn": None}
             files.append(sources.token_embeddings)
-        if sources.softmax is not None:
-            softmax = stack.enter_context(open_variables(sources.softmax))
-            variables = _add_softmax(variables, softmax, sources.softmax)
-            files.append(sources.softmax)
         vocabulary = sources.vocabulary or _find(weights, VOCABULARY_NAME)
+        softmax_path = sources.softmax
+        if softmax_path is None and vocabulary is not None and "softmax/W" not in variables:
+            softmax_path = _find(weights, SOFTMAX_NAME)
+        if softmax_path is not None:
+            softmax = stack.enter_context(open_variables(softmax_path))
+            variables = _add_softmax(variables, softmax, softmax_path)
+            files.append(softmax_path)
         if sources.softmax is not None and vocabulary is None:
             raise ConversionError(
                 f"{sources.softmax}: expected the softmax's vocabulary next to {weights}, found "
@@ -220,6 +223,8 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     if dtype != "float32":
         raise ConversionError(f"Expected --dtype float32 for bilm-tf's format, got {dtype}.")
     bilm_options.make_options(checkpoint.config)
+    bilm_options.check_characters(checkpoint)
+    bilm_variables.check_words(checkpoint)
     if checkpoint.config.word_vocab_size and checkpoint.words is None:
         raise ConversionError(
             "Expected the words of the word table for bilm-tf's format, got none."
@@ -240,7 +245,12 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
             )
     config = checkpoint.config
     has_norm = config.mix_layer_norm != "none"
-    if has_norm or config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
+    if (
+        checkpoint.mixes
+        or has_norm
+        or config.mix_gamma != 1
+        or len(set(config.initial_mix_weights)) > 1
+    ):
         warnings.warn(
             "bilm-tf's format cannot store a mix of layers: the mix is omitted.", stacklevel=2
         )

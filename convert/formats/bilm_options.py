@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from convert.layout import ConversionError
+from convert.layout import Checkpoint, ConversionError
 from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
 
@@ -217,6 +217,14 @@ def make_options(config: ElmoConfig) -> dict[str, Any]:
     else:
         options["n_tokens_vocab"] = config.word_vocab_size - 1
     return options
+
+
+def check_characters(checkpoint: Checkpoint) -> None:
+    """Refuse a biLM with its own list of characters."""
+    if checkpoint.characters is not None:
+        raise ConversionError(
+            "bilm-tf's format does not support this model: its characters are not bytes."
+        )
 
 
 def _missing_features(config: ElmoConfig) -> Iterator[str]:

@@ -19,7 +19,12 @@ from convert.formats.tensor_rearrangement import (
 from convert.layout import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
-from hf_elmo.language_model.vocabulary import SENTENCE_END, SENTENCE_START, SPECIAL_WORDS
+from hf_elmo.language_model.vocabulary import (
+    SENTENCE_END,
+    SENTENCE_START,
+    SPECIAL_WORDS,
+    UNKNOWN,
+)
 
 # A variable's name depends on the number of layers and directions:
 # RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, RNN_0/RNN/LSTMCell/W_0, rnn/LSTMCell/kernel.
@@ -188,6 +193,28 @@ def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
             f"{path}: expected {num_rows} words, one per row of {rows_of}, got {len(words)}."
         )
     return words
+
+
+def check_words(checkpoint: Checkpoint) -> None:
+    """Refuse words that `read_vocabulary` would not read back."""
+    words = checkpoint.words or checkpoint.target_words or ()
+    for word in words:
+        if word != word.strip() or word == SKIPPED_LINE or {"\n", "\r"} & set(word):
+            raise ConversionError(
+                f"Expected words without surrounding whitespace or line breaks, got {word!r}."
+            )
+    if words and words[0].startswith("\ufeff"):
+        raise ConversionError(f"Expected no byte order mark in the first word, got {words[0]!r}.")
+    rows = {word: row for row, word in enumerate(checkpoint.words or (), start=1)}
+    config = checkpoint.config
+    marks = (config.sentence_start_word_id, config.sentence_end_word_id)
+    if rows and (
+        UNKNOWN not in rows or marks != (rows.get(SENTENCE_START), rows.get(SENTENCE_END))
+    ):
+        raise ConversionError(
+            f"Expected {', '.join(SPECIAL_WORDS)} among the words of the word table, as the marks "
+            "of sentences and of unknown words."
+        )
 
 
 def _word_values(table: LazyTensor, words: tuple[str, ...]) -> dict[str, Any]:

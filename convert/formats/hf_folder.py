@@ -47,6 +47,11 @@ OWN_FILES = re.compile(
     rf"|{re.escape(VOCABULARY_NAME)}|{re.escape(PIECES_NAME)}|{re.escape(MIXES)}"
     r"|README\.md|\.gitattributes|\.cache"
 )
+# Patterns of files that only some models have.
+OPTIONAL_FILES = (
+    *("char_vocab.json", "word_vocab.json", VOCABULARY_NAME, PIECES_NAME, MIXES),
+    *("model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*"),
+)
 MALFORMED = (  # errors of readers for missing files and unexpected JSON
     AttributeError,
     FileNotFoundError,
@@ -203,6 +208,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     has_softmax = "softmax.weight" in checkpoint.tensors
     config = copy.deepcopy(checkpoint.config)
     config.architectures = [(ElmoForPreTraining if has_softmax else ElmoModel).__name__]
+    vars(config).pop("auto_map", None)  # names code that is not written
     config.dtype = "float32"  # even if the file has half precision, which is slow on CPUs
     config.save_pretrained(path)
     tensors = {

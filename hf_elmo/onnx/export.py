@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.files.output_file import check_output_file
+from hf_elmo.files.output_file import check_output_file, is_device
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 
@@ -68,6 +68,9 @@ def export_onnx(
         OSError: If the file cannot be written.
     """
     path = Path(path)
+    path = path.resolve() if path.is_symlink() else path
+    if is_device(path):
+        raise ValueError(f"Expected the name of a file, got the device {path}.")
     data = path.with_name(f"{path.name}_data")
     for output in (path, data):
         check_output_file(output, overwrite=overwrite)

@@ -76,3 +76,15 @@ def test_source_and_target_are_needed(weights: Path) -> None:
     result = run(weights)
     assert result.exit_code == 1
     assert result.stderr == "Error: Expected SOURCE and TARGET; see --help.\n"
+
+
+def test_options_without_effect_are_mistakes(weights: Path, place: Path) -> None:
+    for arguments, message in (
+        ([weights, place / "x.th", "--to", "allennlp", "--license", "mit"], "--to huggingface wit"),
+        ([weights, place / "x", "--language", "de"], "Expected --list-published together"),
+        ([weights, place / "x", "--list-published"], "Expected no SOURCE with --list-published"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code != 0
+        assert message in " ".join(result.output.split())
+    assert list(place.iterdir()) == []

@@ -97,6 +97,19 @@ def test_compressed_weights_are_read_with_the_options_beside_them(tmp_path: Path
     ]
 
 
+def test_neighbours_are_those_of_a_link_and_not_of_its_target(tmp_path: Path) -> None:
+    weights = write_bilm(tmp_path / "link", make_bilm(cell_clip=0.4))
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/abc").write_bytes(gzip.compress(weights.read_bytes()))
+    write_bilm(tmp_path / "other", make_bilm(cell_clip=0.3))
+    shutil.copy(tmp_path / "other/options.json", tmp_path / "store/options.json")
+    weights.unlink()
+    packed = tmp_path / "link/weights.hdf5.gz"
+    packed.symlink_to("../store/abc")
+    conversion = convert_checkpoint(packed, tmp_path / "model")
+    assert conversion.config.cell_clip == 0.4
+
+
 def test_a_compressed_file_is_converted_even_beside_another_checkpoint(tmp_path: Path) -> None:
     weights = write_bilm(tmp_path / "source", make_bilm())
     packed = weights.with_name("weights.hdf5.gz")

@@ -57,6 +57,14 @@ def test_a_second_push_replaces_the_first(hub: Hub, weights: Path, tmp_path: Pat
     assert len(hub.repositories) == 1
 
 
+def test_a_push_deletes_files_of_the_older_model(hub: Hub, weights: Path, tmp_path: Path) -> None:
+    convert_checkpoint(weights, tmp_path / "model", push="someone/elmo")
+    hub.repositories["someone/elmo"] |= {"scalar_mixes.json": b"{}", "notes.txt": b"mine"}
+    convert_checkpoint(weights, tmp_path / "again", push="someone/elmo")
+    found = set(hub.repositories["someone/elmo"])
+    assert found == {path.name for path in (tmp_path / "again").iterdir()} | {"notes.txt"}
+
+
 def test_command_line_pushes(hub: Hub, weights: Path, tmp_path: Path) -> None:
     arguments = [str(weights), str(tmp_path / "model"), "--push", "someone/elmo"]
     result = CliRunner().invoke(app, arguments)

@@ -239,6 +239,47 @@ def test_an_equal_file_that_a_killed_run_moved_is_kept(weights: Path, place: Pat
     assert {path.name for path in place.iterdir()} == {"model", "x_weights.hdf5", "x_options.json"}
 
 
+def test_what_is_read_from_a_folder_is_not_replaced(weights: Path, place: Path) -> None:
+    before = {path.name: path.read_bytes() for path in weights.parent.iterdir()}
+    for dry in ([], ["--dry-run"]):
+        result = run(weights.parent, weights, "--to", "bilm-hdf5", "--force", *dry)
+        assert "is read by this command" in " ".join(result.stderr.split())
+    assert {path.name: path.read_bytes() for path in weights.parent.iterdir()} == before
+
+
+def test_options_that_were_found_are_not_replaced(tmp_path: Path, place: Path) -> None:
+    bilm = make_bilm(cell_clip=0.4, proj_clip=0.3, max_characters=50)
+    weights = write_bilm(tmp_path / "source", bilm)
+    (place / "x_options.json").write_bytes(weights.with_name("options.json").read_bytes())
+    (place / "x.hdf5").write_bytes(weights.read_bytes())
+    (place / "x.th").touch()
+    before = (place / "x_options.json").read_bytes()
+    with pytest.raises(ConversionError, match=r"x_options.json: (is read|may also belong)"):
+        convert_checkpoint(place / "x.hdf5", place / "x.th", to="allennlp", force=True)
+    assert (place / "x_options.json").read_bytes() == before
+
+
+def test_options_of_another_model_are_not_replaced(tmp_path: Path, place: Path) -> None:
+    for name, clip in (("a", 0.3), ("b", 0.4)):
+        source = write_bilm(tmp_path / name, make_bilm(cell_clip=clip, proj_clip=clip))
+        convert_checkpoint(source, tmp_path / f"model-{name}")
+    a, b = tmp_path / "model-a", tmp_path / "model-b"
+    for target in ("x_weights.hdf5", "x.hdf5"):
+        convert_checkpoint(a, place / target, to="bilm-hdf5")
+    with pytest.raises(ConversionError, match=r"x_options.json: may also belong to x_weights.hdf5"):
+        convert_checkpoint(b, place / "x.hdf5", to="bilm-hdf5", force=True)
+    (place / "x_weights.hdf5").unlink()
+    convert_checkpoint(b, place / "x.hdf5", to="bilm-hdf5", force=True)
+    assert '"cell_clip": 0.4' in (place / "x_options.json").read_text()
+
+
+def test_code_in_a_folder_is_not_named_without_being_copied(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    include_code(place / "model")
+    convert_checkpoint(place / "model", place / "half", dtype="float16")
+    assert "auto_map" not in (place / "half/config.json").read_text()
+
+
 @contextmanager
 def limit_files() -> Iterator[None]:
     """Let no file grow beyond 3,000 bytes, as if the disk were full."""

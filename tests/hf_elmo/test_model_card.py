@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
 from task_cases import make_case
 
@@ -189,6 +190,19 @@ def test_saving_can_push(tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Pa
     tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True, repo_id="other")
     assert [call["repo_id"] for call in hub.calls] == ["someone/saved", "someone/other"]
     assert (tmp_path / "saved" / "model.safetensors").exists()
+
+
+def test_saving_pushes_the_weights_that_it_saves(
+    tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path
+) -> None:
+    ones = {name: torch.ones_like(x) for name, x in tiny_model.state_dict().items()}
+    tiny_model.save_pretrained(
+        tmp_path / "saved", state_dict=ones, push_to_hub=True, max_shard_size="1KB"
+    )
+    saved = {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
+    pushed = {name: x for name, x in hub.calls[0]["files"].items() if name != "README.md"}
+    assert pushed == {name: x for name, x in saved.items() if name != "README.md"}
+    assert len(pushed) > 3
 
 
 def test_card_is_that_of_the_models_class(tiny_config: ElmoConfig) -> None:

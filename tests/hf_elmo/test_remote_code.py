@@ -138,3 +138,15 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Expected a saved model or tokenizer in"):
         include_code(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_another_kind_of_model_is_refused(tmp_path: Path) -> None:
+    for name, text in (
+        ("config.json", '{"model_type": "elmo_ner"}'),
+        ("tokenizer_config.json", '{"tokenizer_class": "BertTokenizer"}'),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match="Expected a biLM and its tokenizer, got "):
+            include_code(tmp_path)
+        (tmp_path / name).unlink()
+    assert not list(tmp_path.iterdir())

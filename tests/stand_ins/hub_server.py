@@ -114,6 +114,8 @@ class Handler(BaseHTTPRequestHandler):
             files[value["path"]] = base64.b64decode(value["content"])
         elif item["key"] == "lfsFile":
             files[value["path"]] = self.server.large_files[value["oid"]]
+        elif item["key"] == "deletedFile":
+            del files[value["path"]]
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -68,6 +68,27 @@ def test_a_mix_of_the_top_layer_alone_is_written_and_read(tmp_path: Path) -> Non
     assert torch.tensor(weights).softmax(dim=0).tolist() == [0, 0, 1]
 
 
+def test_a_layer_norm_is_omitted_with_a_warning(tmp_path: Path) -> None:
+    convert_checkpoint(write_allennlp(tmp_path / "task", whole_bilm()), tmp_path / "model")
+    config = ElmoConfig.from_pretrained(tmp_path / "model", mix_layer_norm="sentence")
+    config.save_pretrained(tmp_path / "model")
+    with pytest.warns(match="Construct its Elmo with do_layer_norm=True"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "back.th", to="allennlp")
+
+
+def test_a_single_mix_is_that_of_the_configuration(tmp_path: Path) -> None:
+    task = write_allennlp(tmp_path / "task", whole_bilm(), mix_weights(0, [1, 2, 3], 1.5))
+    convert_checkpoint(task, tmp_path / "model")
+    config = ElmoConfig.from_pretrained(
+        tmp_path / "model", mix_weights=[0.0, 0.0, 5.0], mix_gamma=7.0
+    )
+    config.save_pretrained(tmp_path / "model")
+    convert_checkpoint(tmp_path / "model", tmp_path / "back.th", to="allennlp")
+    weights = torch.load(tmp_path / "back.th", weights_only=True)
+    assert weights["scalar_mix_0.gamma"] == 7
+    assert [weights[f"scalar_mix_0.scalar_parameters.{k}"].item() for k in range(3)] == [0, 0, 5]
+
+
 def test_several_mixes_are_named_by_their_task(tmp_path: Path) -> None:
     mixes = mix_weights(0, [1, 2, 3], 4) | mix_weights(1, [5, 6, 7], 8)
     convert_checkpoint(write_allennlp(tmp_path / "task", make_bilm(), mixes), tmp_path / "model")

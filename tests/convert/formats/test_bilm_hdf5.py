@@ -221,6 +221,60 @@ def test_softmax_comes_back_in_a_file_of_its_own(
     assert (tmp_path / "x_vocab.txt").read_text(encoding="utf-8").split() == WORDS
 
 
+def test_a_softmax_beside_the_weights_is_read(
+    softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    convert_checkpoint(path, tmp_path / "model", softmax=tmp_path / "softmax.hdf5")
+    (tmp_path / "back").mkdir()
+    target = tmp_path / "back" / "weights.hdf5"
+    convert_checkpoint(tmp_path / "model", target, to="bilm-hdf5")
+    for number, source in enumerate((target, target.parent)):
+        convert_checkpoint(source, tmp_path / f"again{number}")
+        again = load_file(tmp_path / f"again{number}" / "model.safetensors")
+        for name, tensor in load_file(tmp_path / "model" / "model.safetensors").items():
+            assert torch.equal(again[name], tensor), name
+
+
+def test_several_mixes_are_omitted_with_a_warning(tmp_path: Path) -> None:
+    convert_checkpoint(write_bilm(tmp_path / "source", make_bilm()), tmp_path / "model")
+    mix = {"weights": [0.0, 0.0, 0.0], "gamma": 1.0, "layer_norm": False}
+    (tmp_path / "model/scalar_mixes.json").write_text(json.dumps({"a": mix, "b": mix}))
+    with pytest.warns(match="cannot store a mix of layers: the mix is omitted"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
+
+
+@pytest.mark.parametrize("word", [" x", "x\N{NO-BREAK SPACE}", "a\rb", "!!!MAXTERMID"])
+def test_words_that_cannot_be_read_back_are_refused(word: str, tmp_path: Path) -> None:
+    source = write_bilm(tmp_path / "source", make_bilm(reads_words=True))
+    convert_checkpoint(source, tmp_path / "model")
+    path = tmp_path / "model" / "word_vocab.json"
+    vocabulary = json.loads(path.read_text("utf-8"))
+    words = vocabulary if isinstance(vocabulary, list) else list(vocabulary)
+    path.write_text(path.read_text("utf-8").replace(json.dumps(words[-1]), json.dumps(word)))
+    with pytest.raises(ConversionError, match="without surrounding whitespace or line breaks"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
+
+
+def test_a_word_table_with_other_marks_is_refused(tmp_path: Path) -> None:
+    source = write_bilm(tmp_path / "source", make_bilm(reads_words=True))
+    convert_checkpoint(source, tmp_path / "model")
+    config = ElmoConfig.from_pretrained(tmp_path / "model")
+    config.sentence_start_word_id, config.sentence_end_word_id = (
+        config.sentence_end_word_id,
+        config.sentence_start_word_id,
+    )
+    config.save_pretrained(tmp_path / "model")
+    with pytest.raises(ConversionError, match=r"Expected <S>, </S>, <UNK> among the words"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "back.hdf5", to="bilm-hdf5")
+
+
+def test_a_vocabulary_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    path = write_bilm(tmp_path / "source", make_bilm())
+    with pytest.raises(ConversionError, match=r"--vocabulary: expected a file, found none at .*no"):
+        convert_checkpoint(path, tmp_path / "model", vocabulary=tmp_path / "no")
+
+
 def test_long_tables_are_read_in_blocks(
     softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

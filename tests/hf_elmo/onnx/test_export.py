@@ -60,6 +60,17 @@ def test_a_file_of_the_users_is_not_overwritten(tiny_model: ElmoModel, tmp_path:
     assert (tmp_path / "model.onnx").read_text() == "mine"
 
 
+def test_a_link_is_kept_and_a_device_is_refused(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link.onnx").symlink_to(tmp_path / "disk/model.onnx")
+    export_onnx(tiny_model, tmp_path / "link.onnx")
+    assert (tmp_path / "link.onnx").is_symlink()
+    assert (tmp_path / "disk/model.onnx").is_file()
+    (tmp_path / "null.onnx").symlink_to("/dev/null")
+    with pytest.raises(ValueError, match="Expected the name of a file, got the device"):
+        export_onnx(tiny_model, tmp_path / "null.onnx", overwrite=True)
+
+
 def test_a_graph_that_computes_something_else_is_not_written(
     tiny_model: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
