@@ -57,7 +57,8 @@ class Sources:
         options: Options of the model; None = search next to the checkpoint.
         vocabulary: File with one word per line, in the row order of the word table or softmax; None
             = search next to the checkpoint.
-        softmax: HDF5 file with the softmax of a bilm-tf model; None = the checkpoint's, if any.
+        softmax: HDF5 file with the softmax of a bilm-tf model; None = the checkpoint's, or the
+            writer's own file beside it, if any.
         token_embeddings: Word vectors of bilm-tf's `dump_token_embeddings`, which replace the
             character encoder; None = keep the encoder.
     """

@@ -24,7 +24,7 @@ def push_folder(folder: Path, name: str) -> str:
     """Upload a model, and return the address of the commit.
 
     The token comes from `hf auth login` or HF_TOKEN. A missing repository is created. In an
-    existing one, files of an older model that the new one does not have are deleted.
+    existing one, vocabularies, mixes and weights that the new model lacks are deleted.
     """
     api = HfApi()
     try:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from convert.formats import hf_folder
+from convert.formats import allennlp, bilm_hdf5, hf_folder
 from convert.layout import ConversionError
 from hf_elmo.files.output_lock import lock_output
 
 WORK_FOLDER, LOCK = ".{}.elmo-convert", ".{}.elmo-convert.lock"
 NEW, OLD = "new", "old"  # in the work folder
-WEIGHT_SUFFIXES = (".hdf5", ".h5", ".th")  # of files whose options are in a file beside them
+WEIGHT_SUFFIXES = (*bilm_hdf5.SUFFIXES, allennlp.SUFFIXES[0])  # their options are beside them
 
 
 def check_target(target: Path, *, force: bool) -> None:
@@ -104,11 +104,20 @@ def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: 
 
 
 def _find_other_owner(target: Path) -> Path | None:
-    """Find other weights with the companions of a target: x.th and x_weights.hdf5 share theirs."""
-    stem = target.stem.removesuffix("weights").removesuffix("_")
-    stems = (stem, f"{stem}_weights") if stem else ("weights",)
-    places = [target.with_name(stem + suffix) for stem in stems for suffix in WEIGHT_SUFFIXES]
-    return next((place for place in places if place != target and place.exists()), None)
+    """Find other weights that read the options of a target, as x.hdf5 and x_weights.hdf5 do."""
+    mine, plain = _find_options(target), target.with_name(allennlp.OPTIONS)
+    for path in sorted(target.parent.iterdir()):
+        if path.suffix in WEIGHT_SUFFIXES and path.name != target.name:
+            own = _find_options(path)
+            if mine == own or (mine == plain and not own.exists()):
+                return path
+    return None
+
+
+def _find_options(weights: Path) -> Path:
+    """Return the path of the options that the writers put beside weights."""
+    module = allennlp if weights.suffix == allennlp.SUFFIXES[0] else bilm_hdf5
+    return module.find_options(weights)
 
 
 def _is_copy(path: Path, place: Path) -> bool:

@@ -32,8 +32,8 @@ def include_code(folder: str | PathLike[str]) -> None:
         folder: Folder that `save_pretrained` has written.
 
     Raises:
-        ValueError: If there is neither a model nor a tokenizer in the folder, or the model is not a
-            biLM of `transformers` with one of the heads of this package's root.
+        ValueError: If there is neither a model nor a tokenizer in the folder, or if they are not
+            those of an `ElmoModel` or one of its heads in `hf_elmo`, for example of a task model.
     """
     folder = Path(folder)
     configurations = {

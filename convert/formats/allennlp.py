@@ -211,6 +211,11 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
         warnings.warn("AllenNLP's Elmo has no softmax: the softmax is omitted.", stacklevel=2)
 
 
+def find_options(weights: Path) -> Path:
+    """Return the path of the options that are written for these weights."""
+    return weights.with_name(f"{weights.stem}_{OPTIONS}")
+
+
 def _list_mixes(checkpoint: Checkpoint) -> list[Mix]:
     """List the mixes to write. A single mix is that of the configuration, which may be newer."""
     mixes = list(checkpoint.mixes.values())
@@ -221,7 +226,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     """Write a state dict of AllenNLP's `Elmo`, and its options next to it."""
     config = checkpoint.config
     text = json.dumps(bilm_options.make_options(config), indent=2) + "\n"
-    path.with_name(f"{path.stem}_{OPTIONS}").write_text(text, encoding="utf-8")
+    find_options(path).write_text(text, encoding="utf-8")
     weights: dict[str, torch.Tensor] = {}
     for stored in list_stored_tensors(config, NAMES.make_rules()):
         name, array = BILM_SCOPE + stored.variable, checkpoint.tensors[stored.name].read()

@@ -155,9 +155,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             options = {**options, "char_cnn": None}
             files.append(sources.token_embeddings)
         vocabulary = sources.vocabulary or _find(weights, VOCABULARY_NAME)
-        softmax_path = sources.softmax
-        if softmax_path is None and vocabulary is not None and "softmax/W" not in variables:
-            softmax_path = _find(weights, SOFTMAX_NAME)
+        softmax_path = sources.softmax or _find_own_softmax(sources, variables)
         if softmax_path is not None:
             softmax = stack.enter_context(open_variables(softmax_path))
             variables = _add_softmax(variables, softmax, softmax_path)
@@ -185,6 +183,19 @@ def _places(weights: Path, name: str) -> tuple[Path, Path]:
 
 def _find(weights: Path, name: str) -> Path | None:
     return next((place for place in _places(weights, name) if place.is_file()), None)
+
+
+def _find_own_softmax(sources: Sources, variables: dict[str, LazyTensor]) -> Path | None:
+    """Find the softmax where the writer puts it, together with its vocabulary."""
+    if sources.vocabulary or sources.token_embeddings or any("softmax/" in x for x in variables):
+        return None
+    own = [_places(sources.checkpoint, name)[0] for name in (SOFTMAX_NAME, VOCABULARY_NAME)]
+    return own[0] if all(path.is_file() for path in own) else None
+
+
+def find_options(weights: Path) -> Path:
+    """Return the path of the options that are written for these weights."""
+    return _places(weights, "options.json")[0]
 
 
 def _replace_encoder(

@@ -195,8 +195,9 @@ def _uses_onnx(
     wants = backend == "onnx" or quantization is not None
     if wants and (backend == "torch" or not can):
         raise ValueError(
-            "Expected float32 or int8 on a CPU with ONNX Runtime, which alone computes in int8, "
+            "Expected dtype float32 on a CPU with ONNX Runtime, which alone computes in int8, "
             f"got dtype {dtype}, quantization {quantization} and backend {backend} on {device}. "
-            "Use the device cpu and the backend onnx, or no quantization and the backend torch."
+            "Use dtype float32, the device cpu and the backend onnx, or no quantization and the "
+            "backend torch."
         )
     return can and backend != "torch"

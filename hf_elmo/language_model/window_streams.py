@@ -16,6 +16,7 @@ from .typing_errors import misspell
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 
 Ids = npt.NDArray[np.int64]
+MOST_EMPTY = 100  # passes in a row without a sentence; small weights can leave some empty
 BOUNDARIES = (SENTENCE_START, SENTENCE_END)
 
 
@@ -34,6 +35,7 @@ class SentenceStream:
         self._text = text
         self._seed = seed
         self._num_passes = num_passes
+        self._num_empty = 0
         self.seek(0, 0)
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -41,12 +43,15 @@ class SentenceStream:
 
     def __next__(self) -> list[str]:
         while (words := next(self._sentences, None)) is None:
-            if self.num_taken == 0 and self._seed is not None:
+            if self._seed is None and self.num_taken == 0:
+                raise StopIteration
+            self._num_empty = 0 if self.num_taken else self._num_empty + 1
+            if self._num_empty == MOST_EMPTY:
                 raise ValueError(
-                    "Expected sentences in each pass over the text, got none in pass "
-                    f"{self.pass_number + 1}: the weights of --train are too small."
+                    f"Expected sentences in passes over the text, got none in {MOST_EMPTY} passes: "
+                    "the weights of --train are too small."
                 )
-            if self.pass_number + 1 == self._num_passes or self.num_taken == 0:
+            if self.pass_number + 1 == self._num_passes:
                 raise StopIteration
             self.seek(self.pass_number + 1, 0)
         self.num_taken += 1

@@ -55,7 +55,8 @@ def export_onnx(
 
     Args:
         model: An unmodified model on the CPU: a biLM or one of these heads.
-        path: File to write, usually `model.onnx`.
+        path: File to write, usually `model.onnx`. A symbolic link is kept: the file to which it
+            points is written.
         quantization: `"int8"` for 8-bit weights of the LSTMs, `"int7"` for 7 bits, which do not
             saturate on processors without VNNI, or None for float32.
         opset: Version of the ONNX operators, 18 or later.

@@ -276,9 +276,7 @@ def predict(
     model: ModelArgument,
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="INPUT", help="Examples, with or without labels, which are not used."
-        ),
+        typer.Argument(metavar="INPUT", help="Examples; labels, if any, are not used."),
     ],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="JSON lines to write.")],
     batch_size: BatchSizeOption = 32,

@@ -211,7 +211,7 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
 
     Args:
         path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        use: Purpose of the questions. With `predict`, answers may be missing. With `train`, a
+        use: Purpose of the questions. With `predict`, answers are not read. With `train`, a
             question is skipped if all its answers are marked `"ambiguous": true`.
 
     Raises:

@@ -22,6 +22,7 @@ MODEL_FILES = (
 )
 START_FILES = (SETTINGS_NAME, TIME_NAME)
 HEAD_BYTES = 2**26
+NAMES = " names"  # end of the key of a description of names
 CONTENTS = "contents"
 
 
@@ -157,6 +158,11 @@ def hold_to_settings(
                     "another --output."
                 )
         for name, value in before.get(CONTENTS, {}).items():
+            if name.endswith(NAMES) and contents.get(name) != value:
+                raise ValueError(
+                    f"Expected the files of {name_option(name.removesuffix(NAMES))} with the names "
+                    f"and the order that they had when the run in {folder} started."
+                )
             if contents.get(name) != value:
                 raise ValueError(
                     f"Expected {name_option(name)} with the content that it had when the run in "

@@ -273,6 +273,22 @@ def test_options_of_another_model_are_not_replaced(tmp_path: Path, place: Path) 
     assert '"cell_clip": 0.4' in (place / "x_options.json").read_text()
 
 
+def test_options_with_other_names_are_of_other_models(tmp_path: Path, place: Path) -> None:
+    for name, clip in (("a", 0.3), ("b", 0.4)):
+        bilm = make_bilm(cell_clip=clip, proj_clip=clip, max_characters=50)
+        convert_checkpoint(write_bilm(tmp_path / name, bilm), tmp_path / f"model-{name}")
+    a, b = tmp_path / "model-a", tmp_path / "model-b"
+    convert_checkpoint(a, place / "x_weights.hdf5", to="bilm-hdf5")
+    convert_checkpoint(a, place / "x_weights.th", to="allennlp")
+    convert_checkpoint(b, place / "x_weights.th", to="allennlp", force=True)
+    convert_checkpoint(b, place / "x_weights.hdf5", to="bilm-hdf5", force=True)
+    (place / "plain").mkdir()
+    convert_checkpoint(a, place / "plain/weights.hdf5", to="bilm-hdf5")
+    (place / "plain/other.hdf5").write_bytes((place / "plain/weights.hdf5").read_bytes())
+    with pytest.raises(ConversionError, match=r"options.json: may also belong to other.hdf5"):
+        convert_checkpoint(b, place / "plain/weights.hdf5", to="bilm-hdf5", force=True)
+
+
 def test_code_in_a_folder_is_not_named_without_being_copied(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
     include_code(place / "model")

@@ -135,8 +135,10 @@ def test_a_text_without_sentences_ends_at_once() -> None:
 
 
 def test_a_training_pass_that_draws_no_sentence_is_an_error() -> None:
-    with pytest.raises(ValueError, match="got none in pass 1: the weights of --train are too sm"):
+    with pytest.raises(ValueError, match="got none in 100 passes: the weights of --train are"):
         next(SentenceStream(text_of(), seed=3))
+    passes = iter([iter([]), iter([]), iter([["a"]])])
+    assert next(SentenceStream(lambda rng: next(passes), seed=3)) == ["a"]
 
 
 def test_a_position_behind_the_end_of_a_text_is_told() -> None:

@@ -57,4 +57,6 @@ def test_a_run_does_not_go_on_with_files_in_another_order(
 
     result = CliRunner().invoke(app, list(map(str, command)))
     assert result.exit_code != 0
-    assert "Expected --train names with the content that it had" in " ".join(result.output.split())
+    assert "Expected the files of --train with the names and the order" in " ".join(
+        result.output.split()
+    )
