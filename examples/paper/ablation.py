@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from runs import (
     GRID,
-    NARROW,
     TITLES,
     Run,
     gather_counts,
@@ -19,8 +18,6 @@ from runs import (
     show_scores,
     write_table,
 )
-
-OLDER = ("entailment",)  # the tables still show the older runs of these tasks
 
 
 class Row(NamedTuple):
@@ -53,20 +50,11 @@ def make_rows(titles: dict[str, str], paper: dict[str, tuple[float, ...]]) -> li
     ]
 
 
-def choose_runs(task: str, config: str) -> tuple[str, float, int | None]:
-    """Choose the configuration, the share and the number of epochs that the tables show."""
-    if task in OLDER:
-        return config + NARROW, 1.0, 0
-    return config, GRID, None
-
-
 def write_ablation(rows: Iterable[Row], results: Path) -> str:
     """Format Table 2, 3 or 7: scores, and differences from `elmo` on the test set."""
     cells = []
     for task, title, config, paper in rows:
-        seeds, full = (
-            read_runs(results, task, *choose_runs(task, name)) for name in (config, "elmo")
-        )
+        seeds, full = (read_runs(results, task, name, GRID) for name in (config, "elmo"))
         dev = test = difference = "not run yet"
         if seeds:
             counts = gather_counts(seeds)
@@ -89,8 +77,4 @@ ABLATION_HEADER = (
 
 def list_ablation(rows: Iterable[Row]) -> list[Run]:
     """List the runs of Table 2, 3 or 7, task by task."""
-    runs = []
-    for row in rows:
-        config, share, epochs = choose_runs(row.task, row.config)
-        runs += list_runs(row.task, [config], share, epochs)
-    return runs
+    return [run for row in rows for run in list_runs(row.task, [row.config], GRID)]

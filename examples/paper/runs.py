@@ -128,8 +128,6 @@ EPOCHS = {
     "sentiment": (8, 8),
     "sentiment" + NARROW: (4, 4),
 }
-# Runs without a number of epochs: train until the dev score stops improving.
-PATIENCE = ["--schedule", "halved", "--patience", "4", "--epochs", "100"]
 # Samples are repeated, so that training has enough steps: the least number of times, and the least
 # length of an epoch, as a share of the training data.
 LEAST_TIMES = 2
@@ -154,7 +152,7 @@ class Run(NamedTuple):
         seed: Seed of the model, and of the sample of the training data.
         share: Share of the training data.
         fold: Number of the fold, from 0.
-        epochs: Number of epochs; 0 = until the dev score stops improving.
+        epochs: Number of epochs.
     """
 
     task: str
@@ -162,13 +160,13 @@ class Run(NamedTuple):
     seed: int = 1
     share: float = 1.0
     fold: int = 0
-    epochs: int = 0
+    epochs: int = 1
 
     def find_folder(self, results: Path) -> Path:
         """Return the folder of the run."""
         share = "" if self.share == 1 else f"-{self.share:g}"
-        epochs = f"-{self.epochs}-epochs" if self.epochs else ""
-        folder = results / f"{self.task}-{self.config}-{self.seed}{share}{epochs}"
+        name = f"{self.task}-{self.config}-{self.seed}{share}-{self.epochs}-epochs"
+        folder = results / name
         return folder / str(self.fold + 1) if DATA[self.task].num_folds > 1 else folder
 
 
@@ -256,8 +254,7 @@ def write_folds(run: Run, files: Sequence[Path], results: Path) -> list[str]:
 def list_recipe(run: Run) -> list[str]:
     """List the options for the length of training."""
     epochs = str(run.epochs)
-    linear = ["--schedule", "linear", "--epochs", epochs, "--patience", epochs]
-    return linear if run.epochs else PATIENCE
+    return ["--schedule", "linear", "--epochs", epochs, "--patience", epochs]
 
 
 def choose_epochs(task: str, config: str) -> int:
@@ -354,18 +351,15 @@ def count_by_text(task: str, examples: Sequence[Any], found: Sequence[Any]) -> l
     return [[round(x, 4) for x in counts.tolist()] for counts in sums.values()]
 
 
-def list_runs(
-    task: str, configs: Iterable[str], share: float = 1.0, epochs: int | None = None
-) -> list[Run]:
+def list_runs(task: str, configs: Iterable[str], share: float = 1.0) -> list[Run]:
     """List the runs of configurations of a task, by seed, configuration and fold.
 
     Args:
         task: Name of the task.
         configs: Names of configurations.
         share: Share of the training data.
-        epochs: Number of epochs, as for `Run`; None = the usual number.
     """
-    lengths = {x: choose_epochs(task, x) if epochs is None else epochs for x in configs}
+    lengths = {config: choose_epochs(task, config) for config in configs}
     return [
         Run(task, config, seed, share, fold, number)
         for seed in SEEDS
@@ -374,11 +368,9 @@ def list_runs(
     ]
 
 
-def read_runs(
-    results: Path, task: str, config: str, share: float = 1.0, epochs: int | None = None
-) -> list[list[Any]]:
+def read_runs(results: Path, task: str, config: str, share: float = 1.0) -> list[list[Any]]:
     """Read the results of a configuration by seed and fold, up to the first missing seed."""
-    runs = list_runs(task, [config], share, epochs)
+    runs = list_runs(task, [config], share)
     seeds = []
     for seed in SEEDS:
         folders = [run.find_folder(results) for run in runs if run.seed == seed]

@@ -164,11 +164,10 @@ def test_a_run_has_the_epochs_of_its_task_and_side(runs: ModuleType) -> None:
     assert runs.list_recipe(run) == [
         *("--schedule", "linear", "--epochs", "24", "--patience", "24")
     ]
-    assert runs.list_recipe(runs.Run("entailment", "elmo")) == runs.PATIENCE
 
 
 def test_runs_of_other_lengths_have_other_folders(runs: ModuleType, tmp_path: Path) -> None:
-    lengths = [runs.Run("ner", "static", epochs=number) for number in (0, 50, 100)]
+    lengths = [runs.Run("ner", "static", epochs=number) for number in (25, 50, 100)]
     assert len({run.find_folder(tmp_path) for run in lengths}) == 3
 
 
@@ -254,7 +253,7 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
         assert all("not run yet" not in row for row in rows)
         assert sum("*" in row for row in rows) == 1
     assert "not run yet" in paper("table_2").write(results)  # the other tasks
-    known = json.loads((results / "entailment-elmo-100-1" / "result.json").read_text())
+    known = json.loads((results / "entailment-elmo-1-0.1-30-epochs" / "result.json").read_text())
     assert np.shape(known["counts"]) == (2, 2)  # premises; right and all
     assert np.shape(known["mixes"]) == (2, 4)  # input and output; three layers and gamma
     assert len(known["curve"]) == 2
