@@ -245,7 +245,8 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
             for name in ("table_2", "table_3", "table_7")
             for run in train_all(runs, paper(name), settings, "entailment")
         }
-        times = {path: path.stat().st_mtime_ns for path in results.glob("*/*")}
+        paths = [path for path in results.glob("*/*") if path.parent.name != "samples"]
+        times = {path: path.stat().st_mtime_ns for path in paths}
     assert {path.name for path in times} == {"result.json"}  # models are not kept
     assert {path.parent for path in times} == {run.find_folder(results) for run in made}
     for name in ("table_2", "table_3", "table_7"):
