@@ -235,7 +235,7 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
     paper: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
 ) -> None:
     for name in runs.DATA["entailment"][:3]:
-        write_data(tmp_path / name, ENTAILMENT)
+        write_data(tmp_path / name, 60 * ENTAILMENT)  # a sample of 10 % has both labels
     options = ["--epochs", "2", "--cache-bytes", "100000"]
     results = tmp_path / "results"
     settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options)
