@@ -86,7 +86,7 @@ def main(
         str | None,
         typer.Option(
             help="Softmax to include (HDF5): file, web address or published softmax; default: that "
-            "of SOURCE, if any."
+            "of SOURCE, or this program's own file beside it, if any."
         ),
     ] = None,
     token_embeddings: Annotated[

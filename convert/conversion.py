@@ -72,7 +72,7 @@ class Companions(TypedDict, total=False):
         options: Options file; None = search next to the source.
         vocabulary: File with one word per line; None = search next to the source if needed.
         softmax: Softmax file (HDF5), or the name of a published softmax; None = that of the
-            checkpoint, if any.
+            checkpoint, or the converter's own file beside it, if any.
         token_embeddings: File of `dump_token_embeddings`; it replaces the character encoder.
     """
 

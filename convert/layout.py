@@ -58,7 +58,7 @@ class Sources:
         vocabulary: File with one word per line, in the row order of the word table or softmax; None
             = search next to the checkpoint.
         softmax: HDF5 file with the softmax of a bilm-tf model; None = the checkpoint's, or the
-            writer's own file beside it, if any.
+            converter's own file beside it, if any.
         token_embeddings: Word vectors of bilm-tf's `dump_token_embeddings`, which replace the
             character encoder; None = keep the encoder.
     """

@@ -271,7 +271,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     """Write weights in HDF5, and next to them options, softmax and vocabulary."""
     options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
-    _places(path, "options.json")[0].write_text(text, encoding="utf-8")
+    find_options(path).write_text(text, encoding="utf-8")
     _write_stored(path, list_stored_tensors(checkpoint.config, bilm_variables.RULES), checkpoint)
     if "softmax.weight" in checkpoint.tensors:
         config = checkpoint.config

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.files.output_file import is_device
+from hf_elmo.files.output_file import find_place
 from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -59,9 +59,7 @@ def embed_file(
     kind = find_format(output, output_format)
     if settings.id_column is not None and kind != "parquet":
         raise ValueError(f"Expected a parquet output with an id column, got {kind}.")
-    if is_device(output):
-        raise FileExistsError(f"Expected the name of a file or folder, got the device {output}.")
-    output = output.resolve() if output.is_symlink() else output
+    output = find_place(output)
     folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):

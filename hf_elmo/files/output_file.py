@@ -56,6 +56,17 @@ def check_output_file(
         )
 
 
+def find_place(output: Path) -> Path:
+    """Return the file or folder to write: that to which a symbolic link points.
+
+    Raises:
+        FileExistsError: If it is a device or an open file, which cannot be replaced.
+    """
+    if is_device(output):
+        raise FileExistsError(f"Expected the name of a file or folder, got the device {output}.")
+    return output.resolve() if output.is_symlink() else output
+
+
 @contextmanager
 def replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path; move its file to `path`, or delete it after an error."""

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.files.output_file import check_output_file, is_device
+from hf_elmo.files.output_file import check_output_file, find_place
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 
@@ -65,13 +65,10 @@ def export_onnx(
 
     Raises:
         ValueError: If the model cannot be exported, or the output of the graph is wrong.
-        FileExistsError: If the file exists and `overwrite` is false.
+        FileExistsError: If the file exists and `overwrite` is false, or if it is a device.
         OSError: If the file cannot be written.
     """
-    path = Path(path)
-    path = path.resolve() if path.is_symlink() else path
-    if is_device(path):
-        raise ValueError(f"Expected the name of a file, got the device {path}.")
+    path = find_place(Path(path))
     data = path.with_name(f"{path.name}_data")
     for output in (path, data):
         check_output_file(output, overwrite=overwrite)

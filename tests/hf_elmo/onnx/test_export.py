@@ -67,7 +67,7 @@ def test_a_link_is_kept_and_a_device_is_refused(tiny_model: ElmoModel, tmp_path:
     assert (tmp_path / "link.onnx").is_symlink()
     assert (tmp_path / "disk/model.onnx").is_file()
     (tmp_path / "null.onnx").symlink_to("/dev/null")
-    with pytest.raises(ValueError, match="Expected the name of a file, got the device"):
+    with pytest.raises(FileExistsError, match="the name of a file or folder, got the device"):
         export_onnx(tiny_model, tmp_path / "null.onnx", overwrite=True)
 
 

@@ -18,45 +18,46 @@ def test_a_dataset_is_no_text(name: str, tmp_path: Path) -> None:
     assert "give its folder to --dataset" in " ".join(result.output.split())
 
 
+@pytest.fixture
+def command(tmp_path: Path, tiny_config: ElmoConfig) -> list[str]:
+    """The command of a short training, without its text."""
+    tiny_config.to_json_file(tmp_path / "tiny.json")
+    options = ["--config", tmp_path / "tiny.json", "--negatives", 0, "--batch-size", 2]
+    options += ["--max-steps", 2, "--cpu", "--output", tmp_path / "model"]
+    return ["pretrain", *map(str, options)]
+
+
 def test_a_run_does_not_go_on_with_a_dataset_that_has_changed(
-    tmp_path: Path, tiny_config: ElmoConfig
+    command: list[str], tmp_path: Path
 ) -> None:
     pytest.importorskip("datasets")
     (tmp_path / "data").mkdir()
     lines = [json.dumps({"text": text}) for text in ("a b c", "b c d e", "c d")]
     (tmp_path / "data" / "part.jsonl").write_text("\n".join(lines))
-    tiny_config.to_json_file(tmp_path / "tiny.json")
-    command = ["pretrain", "--dataset", tmp_path / "data", "--output", tmp_path / "model"]
-    command += ["--config", tmp_path / "tiny.json", "--negatives", 0, "--batch-size", 2]
-    command += ["--max-steps", 2, "--cpu"]
-    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    command += ["--dataset", str(tmp_path / "data")]
+    assert CliRunner().invoke(app, command).exit_code == 0
     command += ["--resume"]
-    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    assert CliRunner().invoke(app, command).exit_code == 0
 
     (tmp_path / "data" / "part.jsonl").write_text("\n".join(lines[1:]))
 
-    result = CliRunner().invoke(app, list(map(str, command)))
+    result = CliRunner().invoke(app, command)
     assert result.exit_code != 0
     assert "Expected --dataset with the content that it had" in " ".join(result.output.split())
 
 
-def test_a_run_does_not_go_on_with_files_in_another_order(
-    tmp_path: Path, tiny_config: ElmoConfig
+@pytest.mark.parametrize(("old", "new"), [("a", "z"), ("b", "c")])
+def test_a_run_does_not_go_on_with_files_of_other_names(
+    command: list[str], old: str, new: str, tmp_path: Path
 ) -> None:
     for name, text in (("a", "a b c\nd e\n"), ("b", "f g\nh i j\n")):
         (tmp_path / f"{name}.txt").write_text(text)
-    tiny_config.to_json_file(tmp_path / "tiny.json")
-    command = ["pretrain", "--train", tmp_path / "*.txt", "--output", tmp_path / "model"]
-    command += ["--config", tmp_path / "tiny.json", "--negatives", 0, "--batch-size", 2]
-    command += ["--max-steps", 2, "--cpu"]
-    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    command += ["--train", str(tmp_path / "*.txt")]
+    assert CliRunner().invoke(app, command).exit_code == 0
     command += ["--resume"]
-    assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    assert CliRunner().invoke(app, command).exit_code == 0
 
-    (tmp_path / "a.txt").rename(tmp_path / "z.txt")
+    (tmp_path / f"{old}.txt").rename(tmp_path / f"{new}.txt")
 
-    result = CliRunner().invoke(app, list(map(str, command)))
-    assert result.exit_code != 0
-    assert "Expected the files of --train with the names and the order" in " ".join(
-        result.output.split()
-    )
+    message = " ".join(CliRunner().invoke(app, command).output.split())
+    assert "Expected the files of --train with the names and the order" in message
