@@ -96,7 +96,7 @@ def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: 
         (["{text}", "x.h5", "--layers=--1"], "Expected layers mix, all, top, mean or a number"),
         (
             ["{text}", "x.h5", "--dtype", "bfloat16", "--backend", "onnx"],
-            "Use the device cpu and the backend onnx",
+            "Use dtype float32, the device cpu and the backend onnx",
         ),
     ],
 )
