@@ -4,8 +4,6 @@ Without it, a step needs about fifteen kernels, and each takes longer to launch 
 it, a step is this kernel, two products, two copies and a clip.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -20,13 +18,13 @@ BLOCK_SIZE = 1024
 
 @triton.jit
 def activate_kernel(
-    gates: Any,
-    cell: Any,
-    hidden: Any,
-    cell_tanh: Any,
-    numel: Any,
-    cell_size: Any,
-    cell_clip: Any,
+    gates: tl.tensor,
+    cell: tl.tensor,
+    hidden: tl.tensor,
+    cell_tanh: tl.tensor,
+    numel: tl.tensor,
+    cell_size: tl.tensor,
+    cell_clip: tl.tensor,
     is_clipped: tl.constexpr,
     block_size: tl.constexpr,
 ) -> None:

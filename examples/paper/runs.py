@@ -229,6 +229,9 @@ def draw_sample(run: Run, text: str) -> str:
     parts = parts[: max(1, round(run.share * len(parts)))]
     parts *= max(LEAST_TIMES, round(LEAST_EPOCH / run.share))
     if data:
+        parts = json.loads(json.dumps(parts))  # copies: each question needs its own id
+        for number, question in enumerate(chain(*(paragraph["qas"] for paragraph in parts))):
+            question["id"] = str(number)
         return json.dumps({"data": [{"paragraphs": parts}]})
     return separator.join(parts) + separator
 

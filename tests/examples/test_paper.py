@@ -135,11 +135,15 @@ def test_a_sample_is_a_part_of_a_larger_one_and_is_repeated(runs: ModuleType) ->
 
 
 def test_a_sample_of_questions_is_of_paragraphs(runs: ModuleType) -> None:
-    articles = [{"paragraphs": [{"context": f"{a}{b}"} for b in range(5)]} for a in range(4)]
+    articles = [
+        {"paragraphs": [{"context": f"{a}{b}", "qas": [{"id": f"{a}{b}"}]} for b in range(5)]}
+        for a in range(4)
+    ]
     run = runs.Run("squad", "elmo", 1, 0.5)
     sample = json.loads(runs.draw_sample(run, json.dumps({"data": articles})))
-    contexts = [x["context"] for article in sample["data"] for x in article["paragraphs"]]
-    assert len(contexts) == 2 * len(set(contexts)) == 20
+    paragraphs = [x for article in sample["data"] for x in article["paragraphs"]]
+    assert len(paragraphs) == 2 * len({x["context"] for x in paragraphs}) == 20
+    assert len({question["id"] for x in paragraphs for question in x["qas"]}) == 20
 
 
 def test_no_run_starts_after_the_deadline(runs: ModuleType, tmp_path: Path) -> None:

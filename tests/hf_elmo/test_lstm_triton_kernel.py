@@ -1,15 +1,18 @@
 """The GPU's kernel against the CPU's, in Triton's interpreter; and on a GPU where there is one."""
 
+import ast
 import copy
 import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
+import hf_elmo
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstmStack
 
@@ -33,6 +36,18 @@ for rows, cell_size, cell_clip in ((3, 16, 0.3), (1, 2500, 0.3), (5, 300, None))
     assert_close((gates, cell), (expected_gates, expected_cell))
 print("equal")
 """
+COMPILER_SCRIPT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from hf_elmo.lstm_triton_kernel import activate_kernel
+
+types = dict.fromkeys(["gates", "cell", "hidden", "cell_tanh"], "*fp32")
+types |= {"numel": "i32", "cell_size": "i32", "cell_clip": "fp32"}
+types |= {"is_clipped": "constexpr", "block_size": "constexpr"}
+source = ASTSource(activate_kernel, types, {"is_clipped": True, "block_size": 1024})
+print(sorted(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm)[0])
+"""
 
 
 @needs_triton
@@ -41,6 +56,26 @@ def test_the_kernel_in_the_interpreter_equals_the_cpus_operations() -> None:
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "equal\n", done.stderr
+
+
+@needs_triton
+def test_the_kernel_compiles_for_a_gpu_that_is_not_here() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", COMPILER_SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "cubin\n", done.stderr
+
+
+def test_the_kernel_names_nothing_that_its_compiler_does_not_know() -> None:
+    path = Path(hf_elmo.__file__).with_name("lstm_triton_kernel.py")  # importing it needs Triton
+    (kernel,) = (
+        part
+        for part in ast.parse(path.read_text("utf-8")).body
+        if isinstance(part, ast.FunctionDef) and part.decorator_list
+    )
+    names = [x for part in (kernel.args, *kernel.body) for x in ast.walk(part)]
+    known = {x.arg for x in names if isinstance(x, ast.arg)}
+    known |= {x.id for x in names if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    assert {x.id for x in names if isinstance(x, ast.Name)} - known == {"tl"}
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from .gru import run_gru
 
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-# If more than this share of a batch is words, it is faster to run over the padding too, because
-# packed batches have no fused LSTM.
+# On a CPU, if more than this share of a batch is words, it is faster to run over the padding too,
+# because packed batches have no fused LSTM.
 FULL = 0.6
 
 
@@ -37,7 +37,8 @@ def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
     if not batch or not tokens:
         return x.new_zeros(batch, tokens, width)
     lengths = mask.sum(dim=1)
-    if lengths.sum() > FULL * mask.numel():
+    # A resumed run on a GPU cannot continue cuDNN's own dropout between layers.
+    if x.device.type != "cpu" or lengths.sum() > FULL * mask.numel():
         outputs = _run_padded(layers, x, mask)
     else:
         lengths = lengths.clamp(min=1).cpu()  # torch cannot pack empty sentences

@@ -65,7 +65,7 @@ def test_the_command_reads_compressed_text(
 def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.npz")
     command = ["embed", str(text), str(output), "--model", str(model_folder)]
-    result = CliRunner().invoke(app, [*command, "--quantization", "int8"])
+    result = CliRunner().invoke(app, [*command, "--quantization", "int8", "--device", "cpu"])
     assert result.exit_code == 0, result.output
     check(output, OrtElmoModel.from_model(tiny_model, quantization="int8"))
     with pytest.raises(AssertionError, match="Mismatched elements"):
