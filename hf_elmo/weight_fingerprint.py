@@ -1,6 +1,7 @@
 """Fingerprints of weights, used to invalidate caches, and a cache of one result."""
 
 from collections.abc import Callable, Collection, Iterable
+from ctypes import string_at
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -10,14 +11,17 @@ from .configuration_elmo import ElmoConfig
 
 Result = TypeVar("Result")
 
+END_BYTES = 16
+
 
 class WeightFingerprint:
-    """Identity and version of weights, with the configuration and the autocast dtype.
+    """Identity, version and some values of weights, with the configuration and the autocast dtype.
 
-    Two fingerprints are equal if nothing changed between them. No value of a weight is read, so a
-    GPU is not synchronised. PyTorch counts writes to a tensor, but not writes through `weight.data`
-    or by fused optimisers. After a write through `weight.data`, call `ElmoModel.clear_caches` or
-    `torch.autograd.graph.increment_version`.
+    Two fingerprints are equal if nothing changed between them. PyTorch counts writes to a tensor,
+    but not writes through `weight.data` (as when peft merges an adapter) or by fused optimisers.
+    On a CPU, such a write is noticed if it changes the first or the last values of a weight. On a
+    GPU, no value is read, because reading synchronises it. After a write through `weight.data`,
+    call `ElmoModel.clear_caches` or `torch.autograd.graph.increment_version`.
     """
 
     def __init__(self, config: ElmoConfig, weights: list[Tensor]) -> None:
@@ -28,7 +32,7 @@ class WeightFingerprint:
         self._values = [w.detach() for w in weights]  # kept, so that addresses are not reused
         # Lists are copied, because `config.mix_weights` may be changed in place.
         settings = {name: list(x) if type(x) is list else x for name, x in vars(config).items()}
-        self._state = dtype, settings, [(w.data_ptr(), w._version) for w in weights]
+        self._state = dtype, settings, [(w.data_ptr(), w._version, _read_ends(w)) for w in weights]
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -41,6 +45,15 @@ class WeightFingerprint:
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
         return object, ()  # a copy equals nothing, and holds no weights
+
+
+def _read_ends(weight: Tensor) -> bytes:
+    """Read the first and the last values of a weight on a CPU."""
+    address, size = weight.data_ptr(), weight.nbytes
+    if weight.device.type != "cpu" or not address or not weight.is_contiguous():
+        return b""
+    length = min(END_BYTES, size)
+    return string_at(address, length) + string_at(address + size - length, length)
 
 
 def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> WeightFingerprint | None:

@@ -5,13 +5,15 @@ python tests/benchmarks/gpu.py gpu.json
 What is in the file of results is not measured again: an interrupted run continues.
 """
 
+import copy
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import typer
@@ -26,44 +28,45 @@ from hf_elmo.lstm_kernel_choice import choose_activation
 PRECISIONS = ("float32", "TF32", "bfloat16")
 ENGINES = ("ours", "ours without Triton", "cuDNN without clips")
 BATCH_SIZES = [1, 8, 32, 64, 128, 256, 512]
+LAYERS = 2
 STEPS = 25  # words of a sentence
 
 Results = dict[str, Any]
 
 
+class Sizes(NamedTuple):
+    """Widths of a direction and of its cells."""
+
+    projection_size: int
+    cell_size: int
+
+
 class Contender:
     """Two directions of LSTMs in one precision, on a device."""
 
-    def __init__(self, engine: str, precision: str, config: ElmoConfig, device: str) -> None:
-        torch.manual_seed(0)
-        self.engine, self.config = engine, config
-        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self.stacks = [ElmoLstmStack(config).to(device, dtype).eval() for _ in range(2)]
-        self.cudnn = nn.LSTM(
-            config.projection_size,
-            config.cell_size,
-            config.num_hidden_layers,
-            bidirectional=True,
-            proj_size=config.projection_size,
-        ).to(device, dtype)
-        self.device, self.dtype = device, dtype
+    def __init__(self, engine: str, precision: str, sizes: Sizes, device: str) -> None:
+        self.engine, self.sizes = engine, sizes
+        self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self.device = device
+        lstms = copy.deepcopy(draw_lstms(sizes)).to(device, self.dtype).eval()
+        self.stacks, self.cudnn = list(lstms[:2]), lstms[2]
+        self.cudnn.flatten_parameters()
 
     def make_input(self, batch_size: int) -> Tensor:
         """Draw packed word vectors of sentences of equal length."""
         generator = torch.Generator().manual_seed(batch_size)
-        shape = STEPS * batch_size, self.config.projection_size
+        shape = STEPS * batch_size, self.sizes.projection_size
         return torch.randn(shape, generator=generator).to(self.device, self.dtype)
 
     def run(self, packed: Tensor) -> list[Tensor]:
         """Run both directions; return the outputs of the last layer."""
         batch_size = len(packed) // STEPS
-        sizes = [batch_size] * STEPS
+        alive = [batch_size] * STEPS
         if self.engine.startswith("cuDNN"):
-            return [self.cudnn(PackedSequence(packed, torch.tensor(sizes)))[0].data]
-        config = self.config
-        h = packed.new_zeros(config.num_hidden_layers, batch_size, config.projection_size)
-        c = packed.new_zeros(config.num_hidden_layers, batch_size, config.cell_size)
-        outputs = run_stacks(self.stacks, [packed] * 2, sizes, [(h, c)] * 2, [False, True])
+            return [self.cudnn(PackedSequence(packed, torch.tensor(alive)))[0].data]
+        h = packed.new_zeros(LAYERS, batch_size, self.sizes.projection_size)
+        c = packed.new_zeros(LAYERS, batch_size, self.sizes.cell_size)
+        outputs = run_stacks(self.stacks, [packed] * 2, alive, [(h, c)] * 2, [False, True])
         return [layers[-1] for layers, _ in outputs]
 
     def infer(self, packed: Tensor) -> None:
@@ -97,14 +100,32 @@ def use(engine: str, precision: str) -> Iterator[None]:
         choose_activation.cache_clear()
 
 
+@functools.cache
+def draw_lstms(sizes: Sizes) -> nn.ModuleList:
+    """Draw the weights of both directions, and of cuDNN's LSTM, once."""
+    torch.manual_seed(0)
+    width, cell_size = sizes
+    cudnn = nn.LSTM(width, cell_size, LAYERS, bidirectional=True, proj_size=width)
+    config = ElmoConfig(
+        projection_size=width, cell_size=cell_size, num_hidden_layers=LAYERS, dropout=0.0
+    )
+    return nn.ModuleList([ElmoLstmStack(config), ElmoLstmStack(config), cudnn])
+
+
+@functools.cache
+def compute_exact(sizes: Sizes, batch_size: int) -> Tensor:
+    """Compute the outputs in float64 on the CPU."""
+    exact = Contender("ours", "float32", sizes, "cpu")
+    exact.stacks = [stack.double() for stack in exact.stacks]
+    with torch.inference_mode():
+        return torch.stack(exact.run(exact.make_input(batch_size).double()))
+
+
 def measure_error(contender: Contender, batch_size: int) -> float:
     """Measure the greatest difference to float64 on the CPU, in share of the greatest value."""
-    exact = Contender("ours", "float32", contender.config, "cpu")
-    exact.stacks = [stack.double() for stack in exact.stacks]
-    packed = contender.make_input(batch_size)
     with torch.inference_mode():
-        actual = torch.stack(contender.run(packed)).cpu().double()
-        expected = torch.stack(exact.run(packed.cpu().double()))
+        actual = torch.stack(contender.run(contender.make_input(batch_size))).cpu().double()
+    expected = compute_exact(contender.sizes, batch_size)
     return float((actual - expected).abs().max() / expected.abs().max())
 
 
@@ -117,8 +138,8 @@ def measure_speed(run: Callable[[Tensor], None], packed: Tensor, seconds: float)
 def find_missing(done: Results, batch_sizes: list[int]) -> Iterator[tuple[str, str, str, int]]:
     """List what has not been measured: quantity, engine, precision, batch size."""
     quantities = ("error", "inference", "training")
-    for key in product(quantities, ENGINES, PRECISIONS, batch_sizes):
-        quantity, engine, *_ = key
+    for engine, precision, quantity, size in product(ENGINES, PRECISIONS, quantities, batch_sizes):
+        key = quantity, engine, precision, size
         if not (quantity == "error" and engine.startswith("cuDNN")) and name(*key) not in done:
             yield key
 
@@ -160,11 +181,12 @@ def main(
     done: Results = json.loads(results.read_text("utf-8")) if results.exists() else {}
     done["device"] = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     done["torch"] = torch.__version__
-    config = ElmoConfig(projection_size=projection_size, cell_size=cell_size, dropout=0.0)
+    sizes = Sizes(projection_size, cell_size)
+    make_contender = functools.lru_cache(maxsize=1)(Contender)
     for key in find_missing(done, batch_size):
         quantity, engine, precision, size = key
         with use(engine, precision):
-            contender = Contender(engine, precision, config, device)
+            contender = make_contender(engine, precision, sizes, device)
             packed = contender.make_input(size)
             run = contender.infer if quantity == "inference" else contender.train
             if quantity == "error":
