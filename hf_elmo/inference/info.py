@@ -10,6 +10,7 @@ import typer
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
+from hf_elmo.lstm_kernel_choice import choose_activation
 from hf_elmo.lstm_products import can_pack, choose_product_dtype
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx import support
@@ -33,10 +34,10 @@ ROWS, TOKENS = 8, 25  # sentences of a batch, words of a sentence
 
 @report_errors
 def info() -> None:
-    """Print versions, processor, threads, engines and speeds, for an issue report.
+    """Print versions, processor, GPU, threads, engines and speeds, for an issue report.
 
     Speeds are words per second through the LSTMs of the bundled model, 8 sentences at a time. Each
-    dtype is measured for two seconds.
+    dtype is measured for two seconds on the CPU, and on the GPU if there is one.
     """
     for line in describe():
         typer.echo(line)
@@ -57,14 +58,21 @@ def describe(seconds: float = SECONDS) -> Iterator[str]:
     name = resolve_name(BUNDLED_NAME)
     yield f"Model: {name}"
     yield "dtype: engine, words a second"
-    for dtype, (torch_dtype, quantization) in DTYPES.items():
-        model = ElmoModel.from_pretrained(name, dtype=torch_dtype)
-        speed = _measure(model, quantization, seconds)
-        yield f"{dtype}: {describe_engine(model, quantization)}, {speed:,.0f}"
+    for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        for dtype, (torch_dtype, quantization) in DTYPES.items():
+            if device != "cpu" and quantization is not None:
+                continue
+            model = ElmoModel.from_pretrained(name, dtype=torch_dtype).to(device)
+            speed = _measure(model, quantization, seconds)
+            place = "" if device == "cpu" else " on the GPU"
+            yield f"{dtype}{place}: {describe_engine(model, quantization)}, {speed:,.0f}"
 
 
 def describe_engine(model: ElmoModel, quantization: Quantization = None) -> str:
-    """Describe how `backend="auto"` computes a model on this CPU."""
+    """Describe how `backend="auto"` computes a model on its device."""
+    if model.device.type != "cpu":
+        activation = choose_activation(model.device.type, is_fast=True)
+        return f"PyTorch, gates by {'Triton' if 'triton' in activation.__module__ else 'PyTorch'}"
     if quantization is not None:
         if support.find_problem(model, quantization):
             return "not available (pip install onnxruntime)"
@@ -89,11 +97,13 @@ def _measure(model: ElmoModel, quantization: Quantization, seconds: float) -> fl
     if quantization is not None and support.find_problem(model, quantization):
         return 0.0
     bilm = choose_backend(model, quantization=quantization)
-    packed = torch.randn(ROWS * TOKENS, model.config.projection_size).to(bilm.dtype)
+    packed = torch.randn(ROWS * TOKENS, model.config.projection_size).to(model.device, bilm.dtype)
     sizes = [ROWS] * TOKENS
     bilm.run_bilm(packed, sizes)
     start, words = time.perf_counter(), 0
     while not words or time.perf_counter() - start < seconds:
         bilm.run_bilm(packed, sizes)
+        if model.device.type == "cuda":
+            torch.cuda.synchronize()
         words += len(packed)
     return words / (time.perf_counter() - start)
