@@ -226,8 +226,12 @@ def draw_sample(run: Run, text: str) -> str:
     parts = [paragraph for article in data for paragraph in article["paragraphs"]] if data else []
     parts = parts or text.strip().split(separator)
     random.Random(run.seed).shuffle(parts)  # a larger sample contains the smaller ones
-    parts = parts[: max(1, round(run.share * len(parts)))]
-    parts *= max(LEAST_TIMES, round(LEAST_EPOCH / run.share))
+    chosen = parts[: max(1, round(run.share * len(parts)))]
+    if run.task == "entailment":  # the dev part has all three labels
+        first = {part.partition("\t")[0]: part for part in reversed(parts)}
+        missing = [part for part in first.values() if part not in chosen]
+        chosen = chosen[: len(chosen) - len(missing)] + missing
+    parts = chosen * max(LEAST_TIMES, round(LEAST_EPOCH / run.share))
     if data:
         parts = json.loads(json.dumps(parts))  # copies: each question needs its own id
         for number, question in enumerate(chain(*(paragraph["qas"] for paragraph in parts))):

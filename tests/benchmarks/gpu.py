@@ -48,8 +48,8 @@ class Contender:
         self.engine, self.sizes = engine, sizes
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.device = device
-        lstms = copy.deepcopy(draw_lstms(sizes)).to(device, self.dtype).eval()
-        self.stacks, self.cudnn = list(lstms[:2]), lstms[2]
+        lstms = copy.deepcopy(draw_lstms(sizes)).to(device, self.dtype)
+        self.stacks, self.cudnn = list(lstms[:2].eval()), lstms[2]  # cuDNN learns in training alone
         self.cudnn.flatten_parameters()
 
     def make_input(self, batch_size: int) -> Tensor:

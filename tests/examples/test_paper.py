@@ -124,7 +124,7 @@ def test_each_document_is_the_test_of_one_fold_and_unseen_in_its_training(
 
 
 def test_a_sample_is_a_part_of_a_larger_one_and_is_repeated(runs: ModuleType) -> None:
-    text = "".join(f"line {number}\n" for number in range(1000))
+    text = "".join(f"neutral\tpair {number}\n" for number in range(1000))
     small, large = (
         runs.draw_sample(runs.Run("entailment", "elmo", 1, share), text).splitlines()
         for share in (0.01, 0.3)
@@ -132,6 +132,18 @@ def test_a_sample_is_a_part_of_a_larger_one_and_is_repeated(runs: ModuleType) ->
     assert (len(small), len(set(small))) == (200, 10)
     assert (len(large), len(set(large))) == (600, 300)
     assert set(small) < set(large)
+
+
+def test_a_sample_of_entailment_has_all_labels(runs: ModuleType) -> None:
+    pairs = [f"neutral\tpair {number}\n" for number in range(998)]
+    text = "".join(["entailment\tone\n", *pairs, "contradiction\ttwo\n"])
+    sample = runs.draw_sample(runs.Run("entailment", "elmo", 1, 0.01), text).splitlines()
+    assert {line.partition("\t")[0] for line in sample} == {
+        "entailment",
+        "neutral",
+        "contradiction",
+    }
+    assert (len(sample), len(set(sample))) == (200, 10)
 
 
 def test_a_sample_of_questions_is_of_paragraphs(runs: ModuleType) -> None:
