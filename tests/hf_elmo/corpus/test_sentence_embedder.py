@@ -1,5 +1,6 @@
 """The callable of every engine: what goes in comes out with its vectors."""
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.corpus import SentenceEmbedder, sentence_embedder
 from hf_elmo.inference.embedding import embed
+from hf_elmo.loading import find_device
 
 GROWTH = """
 import sys
@@ -33,6 +35,7 @@ SENTENCES = [["The", "bank", "raised", "its", "rates", "."], [], ["A", "river", 
 
 
 def compute(model: ElmoModel, **options: Any) -> list[np.ndarray]:
+    model = copy.deepcopy(model).to(find_device(None))  # where the embedder computes
     return list(embed(SENTENCES, model, ElmoTokenizer(), **options))
 
 
@@ -99,8 +102,8 @@ def test_a_model_is_loaded_once_a_process_and_when_it_is_needed(
     embedder = SentenceEmbedder(str(tiny_folder))
     copies = [pickle.loads(pickle.dumps(embedder)) for _ in range(2)]
     assert loaded == []
-    for copy in (embedder, *copies):
-        copy({"text": ["A bank"]})
+    for one in (embedder, *copies):
+        one({"text": ["A bank"]})
     assert len(loaded) == 1
     assert len(pickle.dumps(embedder)) < 1000  # the model does not travel
 
