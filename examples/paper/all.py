@@ -24,7 +24,7 @@ import table_6
 import table_7
 import table_epochs
 import typer
-from runs import DataFolder, Hours, Model, Options, Results, Run, Settings, Vectors, make_runs
+from runs import DataFolder, Hours, Jobs, Model, Options, Results, Run, Settings, Vectors, make_runs
 
 from hf_elmo.bundled import BUNDLED_NAME
 
@@ -61,13 +61,14 @@ def main(
     vectors: Vectors,
     model: Model = BUNDLED_NAME,
     hours: Hours = math.inf,
+    jobs: Jobs = 1,
     option: Options = None,
     page: Annotated[Path | None, typer.Option(help="Page whose tables are replaced.")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="List missing runs only.")] = False,
 ) -> None:
     """Make the missing runs and tables, and update the page."""
     deadline = time.monotonic() + 3600 * hours
-    settings = Settings(data, results, vectors, model, deadline, option or ())
+    settings = Settings(data, results, vectors, model, deadline, option or (), jobs)
     queue = list_queue()
     missing = [run for run in queue if not (run.find_folder(results) / "result.json").exists()]
     print(f"{len(queue) - len(missing)} of {len(queue)} runs are complete.")

@@ -14,18 +14,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+import torch
 import typer
 from matplotlib.figure import Figure
 from scipy.stats import bootstrap
 
 from hf_elmo.bundled import BUNDLED_NAME
+from hf_elmo.loading import find_device
 from hf_elmo.tasks import TASKS, load_task_model
 from hf_elmo.tasks.task import predict
 from hf_elmo.training.time_bound import read_seconds
@@ -181,6 +186,7 @@ class Settings(NamedTuple):
         model: The biLM.
         deadline: End of all work, in seconds of `time.monotonic`.
         options: Further options of `python -m hf_elmo train`.
+        jobs: Number of runs side by side.
     """
 
     data: Path
@@ -189,6 +195,7 @@ class Settings(NamedTuple):
     model: str = BUNDLED_NAME
     deadline: float = math.inf
     options: Sequence[str] = ()
+    jobs: int = 1
 
 
 def read_text(path: Path) -> str:
@@ -200,7 +207,7 @@ def write_file(path: Path, text: str) -> str:
     """Write a file atomically, unless it exists; return its path."""
     if not path.exists():  # another process may read it now
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.part")
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
         part.write_text(text, "utf-8")
         part.replace(path)
     return str(path)
@@ -323,8 +330,9 @@ def make(run: Run, settings: Settings) -> bool:
 
 
 def describe(task: str, folder: Path, test: Path) -> dict[str, Any]:
-    """Test a trained model; return its costs, learning curve, mixes and counts per text."""
+    """Test a trained model; return its costs, device, learning curve, mixes and counts per text."""
     chosen, model, inputs = load_task_model(str(folder))
+    model.to(find_device(None))
     examples = chosen.read(test)
     found = predict(chosen, model, inputs, examples)
     states = folder.glob("checkpoint-*/trainer_state.json")
@@ -332,6 +340,7 @@ def describe(task: str, folder: Path, test: Path) -> dict[str, Any]:
     name = f"eval_{chosen.metric}"
     known: dict[str, Any] = {
         "minutes": round(read_seconds(folder) / 60, 2),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "parameters": sum(w.numel() for w in model.parameters() if w.requires_grad),
         "curve": [round(entry[name], 4) for entry in last["log_history"] if name in entry],
         "counts": count_by_text(task, examples, found),
@@ -471,6 +480,7 @@ Vectors = Annotated[
 ]
 Model = Annotated[str, typer.Option(help="Folder or name of the biLM.")]
 Hours = Annotated[float, typer.Option(help="Stop after this time; run again to continue.")]
+Jobs = Annotated[int, typer.Option(help="Runs side by side, with one thread each.", min=1)]
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", help='Option for `python -m hf_elmo train`, such as "--epochs=1".'),
@@ -486,10 +496,11 @@ def serve(make_all: Callable[[Settings], object], write: Callable[[Path], str]) 
         vectors: Vectors,
         model: Model = BUNDLED_NAME,
         hours: Hours = math.inf,
+        jobs: Jobs = 1,
         option: Options = None,
     ) -> None:
         deadline = time.monotonic() + 3600 * hours
-        make_all(Settings(data, results, vectors, model, deadline, option or ()))
+        make_all(Settings(data, results, vectors, model, deadline, option or (), jobs))
         print(write(results))
 
     typer.run(main)
@@ -500,18 +511,26 @@ def make_runs(runs: Iterable[Run], settings: Settings) -> bool:
 
     A run that fails does not stop the others.
     """
-    complete = True
-    for run in runs:
-        folder = run.find_folder(settings.results)
-        if (folder / "result.json").exists():
-            continue
-        name = folder.relative_to(settings.results)
-        try:
-            if not make(run, settings):
-                return False
-        except (FileNotFoundError, subprocess.CalledProcessError) as error:
-            print(f"{name} failed: {error}", file=sys.stderr, flush=True)
-            complete = False
-        else:
-            print(name, flush=True)
-    return complete
+    folders = {run: run.find_folder(settings.results) for run in runs}
+    missing = [run for run, folder in folders.items() if not (folder / "result.json").exists()]
+    try_one = partial(try_to_make, settings=settings)
+    if settings.jobs == 1:
+        return min([try_one(run) for run in missing], default=True)
+    pool = ProcessPoolExecutor(settings.jobs, get_context("spawn"))  # a fork cannot use a GPU
+    try:
+        return min(pool.map(try_one, missing), default=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def try_to_make(run: Run, settings: Settings) -> bool:
+    """Make a run, and report it or its error; return whether it is complete."""
+    name = run.find_folder(settings.results).relative_to(settings.results)
+    try:
+        is_complete = make(run, settings)
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        print(f"{name} failed: {error}", file=sys.stderr, flush=True)
+        return False
+    if is_complete:
+        print(name, flush=True)
+    return is_complete

@@ -254,7 +254,7 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
         write_data(tmp_path / name, 60 * ENTAILMENT)  # a sample of 10 % has both labels
     options = ["--epochs", "2", "--cache-bytes", "100000"]
     results = tmp_path / "results"
-    settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options)
+    settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options, jobs=2)
     for _ in range(2):
         made = {
             run
@@ -274,6 +274,7 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
     assert np.shape(known["counts"]) == (2, 2)  # premises; right and all
     assert np.shape(known["mixes"]) == (2, 4)  # input and output; three layers and gamma
     assert len(known["curve"]) == 2
+    assert known["device"]
 
 
 @pytest.mark.slow
