@@ -20,6 +20,7 @@ from runs import (
     save_figure,
     score,
     serve,
+    show_interval,
     show_scores,
     write_table,
 )
@@ -27,6 +28,7 @@ from runs import (
 SHARES = (0.001, 0.01, 0.1, 1.0)
 TASKS = {"entailment": SHARES, "srl": SHARES, "sentiment": (0.01, 0.1, 1.0)}
 ALT = "Test scores over the share of the training data, with ELMo and without"
+INTERVAL = "95 % interval of the difference"
 HEADER = ("task", "input", *(f"{100 * share:g} %" for share in SHARES))
 
 
@@ -74,6 +76,14 @@ def plot(results: Path, path: Path) -> None:
     save_figure(figure, path)
 
 
+def show_difference(results: Path, task: str, share: float) -> str:
+    """Format the interval of the difference, over the seeds that both sides have."""
+    sides = [read_runs(results, task, config, share) for config in SIDES]
+    if share not in TASKS[task] or not all(sides):
+        return ""
+    return show_interval(partial(score, task), *map(gather_counts, sides))
+
+
 def write(results: Path) -> str:
     """Format the scores of the figure as a table."""
     rows = []
@@ -83,6 +93,7 @@ def write(results: Path) -> str:
             missing = dict.fromkeys(TASKS[task], "not run yet")
             cells = [show_scores(curve[x]) if x in curve else missing.get(x, "") for x in SHARES]
             rows.append([TITLES[task], config, *cells])
+        rows.append([TITLES[task], INTERVAL, *(show_difference(results, task, x) for x in SHARES)])
     return write_table(HEADER, rows)
 
 

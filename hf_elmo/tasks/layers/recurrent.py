@@ -37,8 +37,11 @@ def run_sentences(layers: nn.LSTM | nn.GRU, x: Tensor, mask: Tensor) -> Tensor:
     if not batch or not tokens:
         return x.new_zeros(batch, tokens, width)
     lengths = mask.sum(dim=1)
-    # A resumed run on a GPU cannot continue cuDNN's own dropout between layers.
-    if x.device.type != "cpu" or lengths.sum() > FULL * mask.numel():
+    if x.device.type == "cpu":
+        is_padded = bool(lengths.sum() > FULL * mask.numel())
+    else:  # a resumed run could not continue cuDNN's own dropout between layers
+        is_padded = layers.training and layers.dropout > 0
+    if is_padded:
         outputs = _run_padded(layers, x, mask)
     else:
         lengths = lengths.clamp(min=1).cpu()  # torch cannot pack empty sentences
