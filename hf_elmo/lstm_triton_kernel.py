@@ -49,6 +49,13 @@ def activate_kernel(
     tl.store(hidden + place, o * c_tanh, within)
 
 
+def try_once() -> None:
+    """Run the kernel once, because Triton compiles at the first run, and needs a C compiler."""
+    if not torch.compiler.is_compiling():
+        cell = torch.zeros(1, 1, device="cuda")
+        activate(torch.zeros(1, 4, device="cuda"), cell, None)
+
+
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:
     """Activate the gates and advance the cell in one kernel, as `lstm_elementwise.activate` does.
 

@@ -62,9 +62,9 @@ def fingerprint_weights(config: ElmoConfig, weights: Iterable[Tensor]) -> Weight
     Only plain parameters have a fingerprint. Inference tensors have no version. The weights of
     parametrizations, pruning, `functional_call` and quantized subclasses are computed elsewhere.
     """
-    weights = list(weights)
+    weights = list(weights)  # none in a replica of DataParallel
     is_plain = all(type(w) is nn.Parameter and not w.is_inference() for w in weights)
-    return WeightFingerprint(config, weights) if is_plain else None
+    return WeightFingerprint(config, weights) if is_plain and weights else None
 
 
 def fingerprint_module(

@@ -89,9 +89,10 @@ def forward(
         return [], lambda gradients: []
     xp, scale = model.ops.xp, model.attrs["learn_rate_scale"]
     edges = list(accumulate(len(doc) for doc in docs))[:-1]
-    device = torch.device("cpu") if model.ops.device_type == "cpu" else None
     arrays = [xp.concatenate([doc.layers for doc in read], axis=1), model.get_param("mix")]
     arrays.append(model.get_param("gamma"))
+    is_cpu = model.ops.device_type == "cpu"  # thinc's default is that of another thread, perhaps
+    device = torch.device("cpu" if is_cpu else f"cuda:{arrays[1].device.id}")
     layers, mix, gamma = (xp2torch(x, requires_grad=is_train, device=device) for x in arrays)
     with torch.set_grad_enabled(is_train):
         rows = _find_rows(read) if model.attrs["layer_norm"] == "sentence" else []

@@ -1,9 +1,11 @@
 """Opt-in contextual similarity; by default, spaCy's similarity of equal words is 1."""
 
 import math
+from typing import Any
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
+from thinc.util import to_numpy
 
 from .architecture import Array
 from .extensions import get_mean_vector, get_token_vector
@@ -35,7 +37,8 @@ def measure_similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> fl
             f"Expected a doc, span or token to compare with, got a {type(other).__name__}: "
             "a word without a sentence has no contextual vector."
         )
-    a, b = _get_vector(one), _get_vector(other)
+    convert: Any = to_numpy  # a vector of a stored doc is not on the GPU
+    a, b = (convert(_get_vector(piece)) for piece in (one, other))
     norm = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / norm if norm else 0.0
 

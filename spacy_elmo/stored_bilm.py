@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, cas
 import srsly
 import torch
 from thinc.api import Optimizer, Shim, get_torch_default_device, torch2xp, xp2torch
+from thinc.compat import has_cupy
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -232,6 +233,11 @@ class ElmoShim(Shim):
         """Update each parameter that has a gradient."""
         if self._bilm is None:
             return
+        if self.device.type == "cuda" and not has_cupy and self.has_gradients:
+            raise ValueError(
+                f"Expected cupy to train the biLM on {self.device}: thinc's optimizers need it. "
+                "Install it (pip install cupy-cuda13x), or set device to null."
+            )
         for name, parameter in self._bilm.model.named_parameters():
             if parameter.grad is not None:
                 arrays: list[Any] = [torch2xp(x) for x in (parameter.data, parameter.grad)]

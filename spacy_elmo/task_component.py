@@ -88,6 +88,7 @@ class ElmoTask(SavedComponent):
         self.name = name
         self.source_name = model
         self.predicate_pos = list(predicate_pos)
+        self._device = get_torch_default_device()  # of this thread: others have their own default
         self._loaded: TaskModel | None = None
         self._compared: tuple[Any, bool] | None = None  # fingerprints, result of `_is_same`
         # An `elmo` component finds this model and connects the link.
@@ -108,7 +109,7 @@ class ElmoTask(SavedComponent):
                     f"Expected a trained model for component {self.name!r}: nlp.add_pipe("
                     "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
                 )
-            self._loaded = _load_model(self.source_name)
+            self._loaded = _load_model(self.source_name, self._device)
         limit_fork_threads()
         return self._loaded
 
@@ -268,7 +269,7 @@ class ElmoTask(SavedComponent):
         return {"model": Part(self._write, self._read)}
 
     def _read(self, folder: Path) -> None:
-        self._loaded = _load_model(str(folder))
+        self._loaded = _load_model(str(folder), self._device)
 
     def _write(self, folder: Path) -> None:
         _, model, inputs = self.load()
@@ -292,12 +293,12 @@ def _fetch_held(
         yield next(computed) if layers is None else layers
 
 
-def _load_model(name: str) -> "TaskModel":
+def _load_model(name: str, device: torch.device) -> "TaskModel":
     from hf_elmo.tasks import load_task_model
 
     with no_progress_bars():
         loaded = load_task_model(name)
-    cast(torch.nn.Module, loaded.model).to(get_torch_default_device())
+    cast(torch.nn.Module, loaded.model).to(device)
     return loaded
 
 

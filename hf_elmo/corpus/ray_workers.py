@@ -56,7 +56,8 @@ def embed_in_ray(
             max_restarts=-1,
             max_task_retries=MAX_RETRIES,
         )(SentenceEmbedder).remote
-        actors = [make_actor(**asdict(embedder)) for _ in range(num_workers)]
+        options = asdict(embedder) | ({"device": "cuda"} if needs["GPU"] else {})  # its only GPU
+        actors = [make_actor(**options) for _ in range(num_workers)]
         starts = {actor.__ray_ready__.remote(): actor for actor in actors}
         # Rows, the reference to their vectors, the actor.
         waiting: deque[tuple[list[Row], Any, Any]] = deque()

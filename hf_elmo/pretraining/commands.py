@@ -234,7 +234,7 @@ def pretrain(
         bf16=bfloat16,
         logging_steps=log_every,
         seed=seed,
-        use_cpu=cpu or not torch.accelerator.is_available(),
+        use_cpu=cpu or not torch.cuda.is_available(),  # losses need float64, which MPS lacks
         **describe_optimizer(optimizer, learning_rate, schedule, warmup_steps, weight_decay),
         **describe_checkpoints(heldout is not None, evaluate_every, save_every, keep),
         **FIXED_ARGUMENTS,

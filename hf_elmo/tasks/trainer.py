@@ -63,6 +63,7 @@ def make_arguments(
         "ddp_broadcast_buffers": False,  # they do not change in training
         "report_to": "none",
         "dataloader_pin_memory": torch.cuda.is_available(),
+        "use_cpu": not torch.cuda.is_available(),  # as in `find_device`
     }
     if recipe.schedule == "halved":
         halving = {"mode": "max", "factor": 0.5, "patience": recipe.halving_patience}

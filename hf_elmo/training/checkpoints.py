@@ -59,6 +59,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         **options: Any,
     ) -> None:
         self._num_kept, args.save_total_limit = args.save_total_limit, None
+        if args.n_gpu > 1:  # or Trainer would use DataParallel; torchrun starts a process per GPU
+            args._n_gpu = 1
         super().__init__(model, args, **options)
         self._trained = trained
         self._average: AveragedModel | None = None

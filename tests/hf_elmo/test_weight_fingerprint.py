@@ -291,6 +291,10 @@ def test_values_are_read_on_a_cpu_alone() -> None:
     assert elsewhere is not None  # values of this device cannot be read
 
 
+def test_a_module_without_parameters_has_no_fingerprint() -> None:
+    assert fingerprint_weights(CONFIG, []) is None
+
+
 def test_a_copied_fingerprint_holds_no_weights() -> None:
     fingerprint = fingerprint_weights(CONFIG, [make_weight()])
     assert len(pickle.dumps(fingerprint)) < 100

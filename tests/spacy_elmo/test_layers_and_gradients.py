@@ -250,6 +250,20 @@ def test_a_last_part_without_words_does_not_keep_the_step(nlp: Language, add_elm
     assert not torch.equal(copy_weights(elmo), before)
 
 
+def test_training_on_a_gpu_without_cupy_is_refused(
+    nlp: Language, add_elmo: AddElmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elmo = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    nlp.update(examples, sgd=False)
+    monkeypatch.setattr("spacy_elmo.stored_bilm.has_cupy", False)
+    get_shim(elmo.model).device = torch.device("cuda:0")  # the biLM itself stays here
+    with pytest.raises(ValueError, match="Expected cupy to train the biLM on cuda:0"):
+        elmo.finish_update(optimizer)
+
+
 def test_losses_go_by_the_components_name_of_now(nlp: Language, add_elmo: AddElmo) -> None:
     add_elmo(frozen=False)
     add_tagger(nlp)

@@ -18,6 +18,7 @@ from hf_elmo.tasks.data.readers import TaggedSentence
 from hf_elmo.tasks.task import Recipe
 from hf_elmo.tasks.task_inputs import WordInputs
 from hf_elmo.tasks.trainer import LengthSampler, TaskTrainer, make_arguments
+from hf_elmo.training.checkpoints import CheckpointingTrainer
 
 EXAMPLES = [
     TaggedSentence(["w"] * row + ["Cat"], [Span("A", row, row)] if row % 2 else [])
@@ -211,6 +212,16 @@ def test_the_recipe_names_the_optimiser(
     assert made.param_groups[0]["lr"] == 0.5
     weights = [weight for group in made.param_groups for weight in group["params"]]
     assert all(weight.requires_grad for weight in weights)
+
+
+def test_one_process_uses_one_gpu(make_case: Callable[..., Any], tmp_path: Path) -> None:
+    arguments = make_trainer(make_case, tmp_path).args
+    assert arguments.use_cpu is not torch.cuda.is_available()
+    arguments.eval_strategy, arguments.load_best_model_at_end = "no", False
+    arguments._n_gpu = 2  # as on a machine with two, where Trainer would use DataParallel
+    model = make_case("ner").model
+    CheckpointingTrainer(model, arguments, trained=model, ema=None)
+    assert arguments.n_gpu == 1
 
 
 def test_each_number_of_a_gradient_is_bounded(
