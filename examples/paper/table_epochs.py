@@ -14,6 +14,8 @@ from runs import NARROW, TITLES, Run, make_runs, score, serve, write_table
 LENGTHS = {
     ("entailment", "static"): (15, 30),
     ("entailment", "elmo"): (15, 30),
+    ("entailment", "words-alone"): (30,),
+    ("entailment", "elmo-alone"): (30,),
     ("squad", "static" + NARROW): (9, 24),
     ("squad", "elmo" + NARROW): (9, 16),
     ("srl", "static"): (10,),
