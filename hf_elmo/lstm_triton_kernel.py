@@ -52,8 +52,8 @@ def activate_kernel(
 def try_once() -> None:
     """Run the kernel once, because Triton compiles at the first run, and needs a C compiler."""
     if not torch.compiler.is_compiling():
-        cell = torch.zeros(1, 1, device="cuda")
-        activate(torch.zeros(1, 4, device="cuda"), cell, None)
+        gates, cell = (torch.zeros(1, n, dtype=torch.float32, device="cuda") for n in (4, 1))
+        activate(gates, cell, None)
 
 
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> tuple[Tensor, Tensor]:

@@ -50,7 +50,9 @@ class WeightFingerprint:
 def _read_ends(weight: Tensor) -> bytes:
     """Read the first and the last values of a weight on a CPU."""
     address, size = weight.data_ptr(), weight.nbytes
-    if weight.device.type != "cpu" or not address or not weight.is_contiguous():
+    end = weight.storage_offset() * weight.itemsize + size
+    is_readable = weight.device.type == "cpu" and weight.is_contiguous()
+    if not is_readable or end > weight.untyped_storage().nbytes():  # memory that was freed
         return b""
     length = min(END_BYTES, size)
     return string_at(address, length) + string_at(address + size - length, length)

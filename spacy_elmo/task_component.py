@@ -279,6 +279,7 @@ class ElmoTask(SavedComponent):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._device = get_torch_default_device()  # of this machine
         register_roles()
 
 

@@ -10,11 +10,13 @@ import math
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
@@ -220,7 +222,7 @@ def list_files(run: Run, data: Path, results: Path) -> list[str]:
     if chosen.num_folds > 1:
         return write_folds(run, files, results)
     if run.share < 1:
-        name = f"{run.task}-{run.seed}-{run.share:g}-{LEAST_TIMES}-{LEAST_EPOCH:g}"
+        name = f"{run.task}-{run.seed}-{run.share:g}-{LEAST_TIMES}-{LEAST_EPOCH:g}-2"  # version 2
         path = results / "samples" / (name + "".join(files[0].suffixes[-2:-1]))
         files[0] = Path(write_file(path, draw_sample(run, read_text(files[0]))))
     return [str(name) for name in files]
@@ -237,7 +239,7 @@ def draw_sample(run: Run, text: str) -> str:
     if run.task == "entailment":  # the dev part has all three labels
         first = {part.partition("\t")[0]: part for part in reversed(parts)}
         missing = [part for part in first.values() if part not in chosen]
-        chosen = chosen[: len(chosen) - len(missing)] + missing
+        chosen = chosen[: max(0, len(chosen) - len(missing))] + missing
     parts = chosen * max(LEAST_TIMES, round(LEAST_EPOCH / run.share))
     if data:
         parts = json.loads(json.dumps(parts))  # copies: each question needs its own id
@@ -516,11 +518,20 @@ def make_runs(runs: Iterable[Run], settings: Settings) -> bool:
     try_one = partial(try_to_make, settings=settings)
     if settings.jobs == 1:
         return min([try_one(run) for run in missing], default=True)
-    pool = ProcessPoolExecutor(settings.jobs, get_context("spawn"))  # a fork cannot use a GPU
+    spawn = get_context("spawn")  # a fork cannot use a GPU
+    pool = ProcessPoolExecutor(settings.jobs, spawn, initializer=start_job)
     try:
         return min(pool.map(try_one, missing), default=True)
+    except BrokenProcessPool:
+        raise SystemExit("A process was ended. Give the same command again to continue.") from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def start_job() -> None:
+    """Let Ctrl-C end this process, and test models in one thread, as they are trained."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    torch.set_num_threads(1)
 
 
 def try_to_make(run: Run, settings: Settings) -> bool:
@@ -528,7 +539,7 @@ def try_to_make(run: Run, settings: Settings) -> bool:
     name = run.find_folder(settings.results).relative_to(settings.results)
     try:
         is_complete = make(run, settings)
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+    except (FileNotFoundError, RuntimeError, subprocess.CalledProcessError) as error:
         print(f"{name} failed: {error}", file=sys.stderr, flush=True)
         return False
     if is_complete:

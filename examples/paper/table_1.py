@@ -77,8 +77,14 @@ def write_row(task: str, width: str, sides: list[list[Any]]) -> list[str]:
         *(f"{number:.1f}" for number in paper),
         f"{reduce_error(*paper):.1f} %",
         *(str(choose_epochs(task, side + width)) for side in SIDES),
-        *(f"{mean(one['minutes'] for one in side):.0f}" for side in runs),
+        *map(show_minutes, runs),
     ]
+
+
+def show_minutes(runs: list[Any]) -> str:
+    """Format the mean time of the runs on a CPU."""
+    minutes = [run["minutes"] for run in runs if run.get("device", "cpu") == "cpu"]
+    return f"{mean(minutes):.0f}" if minutes else ""
 
 
 def plot(results: Path, path: Path) -> None:

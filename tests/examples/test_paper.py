@@ -158,6 +158,12 @@ def test_a_sample_of_questions_is_of_paragraphs(runs: ModuleType) -> None:
     assert len({question["id"] for x in paragraphs for question in x["qas"]}) == 20
 
 
+def test_processor_minutes_are_those_of_runs_on_a_cpu(paper: Any) -> None:
+    show = paper("table_1").show_minutes
+    runs = [{"minutes": 4.0}, {"minutes": 6.0, "device": "cpu"}, {"minutes": 1.0, "device": "H100"}]
+    assert (show(runs), show(runs[2:])) == ("5", "")
+
+
 def test_no_run_starts_after_the_deadline(runs: ModuleType, tmp_path: Path) -> None:
     settings = runs.Settings(tmp_path, tmp_path, tmp_path, deadline=time.monotonic())
     assert not runs.make(runs.Run("ner", "elmo"), settings)

@@ -291,6 +291,13 @@ def test_values_are_read_on_a_cpu_alone() -> None:
     assert elsewhere is not None  # values of this device cannot be read
 
 
+def test_memory_that_was_freed_is_not_read() -> None:
+    values = torch.ones(4000)
+    weight = nn.Parameter(values[1000:2000])
+    values.untyped_storage().resize_(0)
+    assert fingerprint_weights(CONFIG, [weight]) is not None
+
+
 def test_a_module_without_parameters_has_no_fingerprint() -> None:
     assert fingerprint_weights(CONFIG, []) is None
 
