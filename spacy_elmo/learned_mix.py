@@ -91,7 +91,8 @@ def forward(
     edges = list(accumulate(len(doc) for doc in docs))[:-1]
     arrays = [xp.concatenate([doc.layers for doc in read], axis=1), model.get_param("mix")]
     arrays.append(model.get_param("gamma"))
-    is_cpu = model.ops.device_type == "cpu"  # thinc's default is that of another thread, perhaps
+    # The default device of thinc may be another one in this thread.
+    is_cpu = model.ops.device_type == "cpu"
     device = torch.device("cpu" if is_cpu else f"cuda:{arrays[1].device.id}")
     layers, mix, gamma = (xp2torch(x, requires_grad=is_train, device=device) for x in arrays)
     with torch.set_grad_enabled(is_train):

@@ -172,7 +172,7 @@ def test_the_best_model_is_kept(
     make_case: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(make_case, tmp_path)
-    scores, scored = iter([0.2, 0.4, 0.3]), []
+    scores, scored = iter([0.2, 0.4, 0.3, 0.4]), []
 
     def score(*_: Any) -> dict[str, float]:
         scored.append({name: x.clone() for name, x in trainer.model.state_dict().items()})
@@ -181,6 +181,8 @@ def test_the_best_model_is_kept(
     monkeypatch.setattr(type(trainer._task), "score", score)
     trainer.train()
     assert_close(dict(trainer.model.state_dict()), scored[1], rtol=0, atol=0)
+    assert trainer.evaluate()["eval_f1"] == 0.4
+    assert trainer.model.config.scores == {"f1": 0.4}
 
 
 def test_the_rate_is_halved_when_patience_is_at_its_end(
