@@ -237,7 +237,9 @@ def _check_state(config: ElmoConfig, state: ElmoState, batch: int) -> ElmoState:
     """Check that a state has the model's directions and layers, and one row per sentence."""
     if not isinstance(state, ElmoState):
         raise ValueError(
-            f"Expected an ElmoState, got {type(state).__name__}. Pass the state of an output."
+            f"Expected an ElmoState, got {type(state).__name__}. Pass the state of an output. It "
+            "is lost (LostState) if another program rebuilds the output, for example accelerate "
+            "with mixed precision: call the unwrapped model."
         )
     if (state.backward is not None) != config.bidirectional:
         raise ValueError(

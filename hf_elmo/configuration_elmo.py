@@ -152,8 +152,8 @@ class ElmoConfig(PreTrainedConfig):
     hidden_size: int | None = None
     vocab_size: int = 0
 
-    mix_weights: list[float] | None = None
-    mix_gamma: float = 1.0
+    mix_weights: list[float | int] | None = None
+    mix_gamma: float | int = 1.0
     mix_layer_norm: Literal["none", "sentence", "batch"] = "none"
     mix_layers: Literal["all", "top", "words"] = "all"
     mix_l2: float | int = 0.0

@@ -23,6 +23,7 @@ from transformers.utils.hub import cached_file
 from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
 from .model_card import CARD_FILE, make_model_card
+from .scalar_mix import ElmoScalarMix
 
 OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # None if missing
 WEIGHTS = "model*.safetensors"  # one file, or shards
@@ -120,7 +121,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         _check_shapes(report, name, allows_misshapen_heads)
         if getattr(model, "hf_quantizer", None) is None:
             check_weights(model.state_dict())
-        model._freeze_bilm()  # transformers makes new, trainable parameters when it loads
+        model._freeze()  # transformers makes new, trainable parameters when it loads
         if not cls.is_remote_code():
             vars(model.config).pop("auto_map", None)  # names files that saving would not write
         return (model, report) if wants_report else model
@@ -263,14 +264,17 @@ class ElmoPreTrainedModel(PreTrainedModel):
         gradient_checkpointing_enable = activation_checkpointing_enable  # type: ignore[assignment]  # as above
 
     def post_init(self) -> None:
-        """Draw the initial values, and freeze the biLM if so configured."""
+        """Draw the initial values, and freeze all untrained weights."""
         super().post_init()  # type: ignore[no-untyped-call]  # transformers' own
-        self._freeze_bilm()
+        self._freeze()
 
-    def _freeze_bilm(self) -> None:
-        """Freeze a head's biLM and set it to evaluation mode, if `freeze_bilm` is set."""
+    def _freeze(self) -> None:
+        """Freeze all untrained weights; set a frozen biLM to evaluation mode."""
         if hasattr(self, "features") and self.config.freeze_bilm:
             self.base_model.requires_grad_(False).eval()
+        for module in self.modules():
+            if isinstance(module, ElmoScalarMix):
+                module.freeze()
 
 
 def find_device(name: str | None) -> torch.device:

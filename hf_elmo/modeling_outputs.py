@@ -2,9 +2,11 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from transformers.utils.generic import ModelOutput
 
 from .lstm import State
@@ -21,6 +23,13 @@ class ElmoState(NamedTuple):
     backward: State | None
 
 
+class LostState:
+    """Stands for the state of an output that another program has rebuilt from its keys.
+
+    A model refuses it. With None, the model would start from zeros.
+    """
+
+
 class StatefulOutput(ModelOutput):
     """Output with an attribute `state` that is neither a key nor a part of the tuple.
 
@@ -34,6 +43,14 @@ class StatefulOutput(ModelOutput):
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers' own
         if "state" in self:
             OrderedDict.__delitem__(self, "state")
+        if self.state is None:
+            self.state = LostState()  # type: ignore[assignment]  # refused by models
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Self:
+        """Return the output on a device, with its state: accelerate calls this after offloading."""
+        values = {**self, "state": self.state}
+        moved = tree_map_only(Tensor, lambda x: x.to(device, non_blocking=non_blocking), values)
+        return type(self)(**moved)
 
 
 @dataclass

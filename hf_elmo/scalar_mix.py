@@ -93,15 +93,23 @@ class ElmoScalarMix(nn.Module):
     ) -> None:
         super().__init__()
         chosen = [0.0] * num_layers if weights is None else weights
-        self.initial_weights = [max(weight, LEFT_OUT) for weight in chosen]
-        self.initial_gamma = gamma
+        self.initial_weights = [max(float(weight), LEFT_OUT) for weight in chosen]
+        self.initial_gamma = float(gamma)
         if len(self.initial_weights) != num_layers:
             raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
         self.layer_norm = layer_norm
-        train_weights = train_weights and sum(x > LEFT_OUT for x in self.initial_weights) > 1
-        self.weights = nn.Parameter(torch.tensor(self.initial_weights), requires_grad=train_weights)
-        self.gamma = nn.Parameter(torch.tensor([gamma]), requires_grad=train_gamma)
+        num_mixed = sum(weight > LEFT_OUT for weight in self.initial_weights)
+        self.train_weights = train_weights and num_mixed > 1
+        self.train_gamma = train_gamma
+        self.weights = nn.Parameter(torch.tensor(self.initial_weights))
+        self.gamma = nn.Parameter(torch.tensor([self.initial_gamma]))
+        self.freeze()
         self.dropout = nn.Dropout(dropout)
+
+    def freeze(self) -> None:
+        """Exclude the weights and gamma from training, if they are not to be trained."""
+        self.weights.requires_grad_(self.train_weights)
+        self.gamma.requires_grad_(self.train_gamma)
 
     def set_initial_values(self) -> None:
         """Set weights and gamma to their initial values."""

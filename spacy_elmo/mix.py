@@ -95,7 +95,7 @@ def mix_words(layers: Tensor, mix: MixSettings, config: "ElmoConfig") -> Tensor:
     chosen = layers if mix.layers is None else stack([layers[n] for n in numbers])
     return mix_layers(
         chosen[:, None],
-        torch.tensor(weights, device=layers.device),
+        torch.tensor(weights, dtype=torch.float32, device=layers.device),
         config.mix_gamma if mix.gamma is None else mix.gamma,
         # Layer norm over a batch would make vectors depend on the other sentences.
         layer_norm="none" if config.mix_layer_norm == "none" else "sentence",

@@ -34,14 +34,14 @@ class ElmoTaskConfig(PreTrainedConfig):
 
     elmo: ElmoConfig | dict[str, Any] | None = None
     elmo_at: Literal["input", "output", "both", "none"] = "input"
-    elmo_dropout: float = 0.0
+    elmo_dropout: float | int = 0.0
     static_vocab_size: int = 0
     static_size: int = 0
     trains_static: bool = False
     char_size: int = 0
     char_filter_width: int = 3
     num_char_filters: int = 0
-    char_dropout: float = 0.0
+    char_dropout: float | int = 0.0
     max_chars: int = 20
     scores: dict[str, float] | None = None
 

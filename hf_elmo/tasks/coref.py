@@ -46,11 +46,11 @@ class ElmoCorefConfig(ElmoTaskConfig):
     hidden_size: int = 75
     feature_size: int = 20
     max_span_width: int = 10
-    spans_per_word: float = 0.4
+    spans_per_word: float | int = 0.4
     max_antecedents: int = 50
     max_training_sentences: int = 50
-    word_dropout: float = 0.5
-    dropout: float = 0.2
+    word_dropout: float | int = 0.5
+    dropout: float | int = 0.2
 
 
 @dataclass

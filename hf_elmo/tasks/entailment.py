@@ -33,7 +33,7 @@ class ElmoEntailmentConfig(ElmoTaskConfig):
     model_type = "elmo-entailment"
 
     hidden_size: int = 150
-    dropout: float = 0.5
+    dropout: float | int = 0.5
 
 
 class ElmoForEntailment(ElmoTextClassifier):

@@ -116,9 +116,9 @@ class ElmoTaskModel(ElmoPreTrainedModel):
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
 
-    def _freeze_bilm(self) -> None:
-        """Exclude the biLM and the static vectors from training, if so configured."""
-        super()._freeze_bilm()
+    def _freeze(self) -> None:
+        """Freeze the biLM, its mixes and the static vectors, if so configured."""
+        super()._freeze()
         if self.config.static_size:
             self.static_vectors.requires_grad_(self.config.trains_static)
 

@@ -37,7 +37,7 @@ class ElmoNerConfig(ElmoTaskConfig):
 
     lstm_size: int = 100
     num_lstm_layers: int = 2
-    dropout: float = 0.5
+    dropout: float | int = 0.5
 
 
 class ElmoForNer(ElmoTaskModel):

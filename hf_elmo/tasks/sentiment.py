@@ -37,8 +37,8 @@ class ElmoSentimentConfig(ElmoTaskConfig):
     model_type = "elmo-sentiment"
 
     hidden_size: int = 150
-    input_dropout: float | None = None
-    dropout: float = 0.25
+    input_dropout: float | int | None = None
+    dropout: float | int = 0.25
     num_pieces: int = 4
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -36,7 +36,7 @@ class ElmoSquadConfig(ElmoTaskConfig):
     model_type = "elmo-squad"
 
     hidden_size: int = 50
-    dropout: float = 0.2
+    dropout: float | int = 0.2
     max_answer_words: int = 17
 
 

@@ -43,7 +43,7 @@ class ElmoSrlConfig(ElmoTaskConfig):
     hidden_size: int = 150
     num_layers: int = 4
     predicate_size: int = 50
-    dropout: float = 0.1
+    dropout: float | int = 0.1
 
 
 class ElmoForSrl(ElmoTaskModel):

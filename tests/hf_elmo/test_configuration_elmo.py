@@ -109,5 +109,6 @@ def test_the_configuration_of_another_model_is_refused(model_type: Any, tmp_path
 
 def test_integers_are_accepted_in_place_of_floats() -> None:
     fields = {"dropout": 0, "forget_bias": 1, "mix_l2": 2, "classifier_dropout": 0}
+    fields |= {"mix_gamma": 2, "mix_weights": [0, 1, 0]}
     config = ElmoConfig.from_dict(fields)
     assert {name: getattr(config, name) for name in fields} == fields

@@ -480,8 +480,25 @@ def test_a_mix_can_be_left_as_it_is(
     tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
 ) -> None:
     model = head(ElmoConfig(**{**tiny_config.to_dict(), "train_mix": False}))
-    trained = {name for name, value in model.named_parameters() if value.requires_grad}
-    assert trained == {"classifier.weight", "classifier.bias"}
+    assert list_trained(model) == {"classifier.weight", "classifier.bias"}
+
+
+@pytest.mark.parametrize("head", CLASSIFIERS)
+@pytest.mark.parametrize("settings", [{"train_mix": False}, {"mix_layers": "top"}])
+def test_a_loaded_model_trains_the_same_weights(
+    tiny_config: ElmoConfig,
+    head: type[ElmoPreTrainedModel],
+    settings: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    model = make_classifier(head, tiny_config, **settings)
+    model.save_pretrained(tmp_path)
+    assert list_trained(head.from_pretrained(tmp_path)) == list_trained(model)
+
+
+def list_trained(model: ElmoPreTrainedModel) -> set[str]:
+    """List the names of all parameters that are trained."""
+    return {name for name, value in model.named_parameters() if value.requires_grad}
 
 
 def test_layers_that_are_there_already_are_mixed_alike(tiny_config: ElmoConfig) -> None:

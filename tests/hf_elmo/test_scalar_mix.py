@@ -19,6 +19,11 @@ def test_mix_is_a_softmax_weighted_sum() -> None:
     assert mix.penalty().item() == 2.0
 
 
+def test_a_mix_can_start_from_whole_numbers() -> None:
+    mix = ElmoScalarMix(2, weights=[0, 1], gamma=2)
+    assert [*mix.weights.tolist(), *mix.gamma.tolist()] == [0.0, 1.0, 2.0]
+
+
 def test_mix_refuses_another_number_of_layers() -> None:
     with pytest.raises(ValueError, match="Expected 3 layers to mix, got 2"):
         ElmoScalarMix(3)(torch.zeros(2, 1, 1, 4))

@@ -37,6 +37,12 @@ def test_chosen_layers_keep_their_weights(layers: Tensor, tiny_config: ElmoConfi
     torch.testing.assert_close(mixed, shares[0] * layers[2] + shares[1] * layers[0])
 
 
+def test_whole_numbers_are_weights_too(layers: Tensor, tiny_config: ElmoConfig) -> None:
+    expected = mix_words(layers, MixSettings(weights=[0.0, 0.0, 1.0], gamma=2.0), tiny_config)
+    mixed = mix_words(layers, MixSettings(weights=[0, 0, 1], gamma=2), tiny_config)
+    torch.testing.assert_close(mixed, expected)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -71,7 +71,7 @@ class HighwayLstm(nn.Module):
             sigmoid_gates, g = gates.split([4 * size, size], dim=1)
             i, f, o, r = sigmoid_gates.sigmoid().chunk(4, dim=1)
             c = i * g.tanh() + f * c
-            h = torch.lerp(highway, o * c.tanh(), r)
+            h = torch.lerp(highway, (o * c.tanh()).to(r.dtype), r)  # c is float32 under autocast
             outputs.append(h)
         if not tokens:
             return x.new_zeros(batch, 0, size)

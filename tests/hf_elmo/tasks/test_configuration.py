@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hf_elmo import ElmoConfig
-from hf_elmo.tasks import ElmoNerConfig
+from hf_elmo.tasks import TASKS, ElmoNerConfig
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,10 @@ def test_the_bilm_s_configuration_is_a_part() -> None:
     config = ElmoNerConfig(elmo={"projection_size": 8, "mix_l2": 0.1})
     assert isinstance(config.elmo, ElmoConfig)
     assert config.to_dict()["elmo"]["mix_l2"] == 0.1
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_dropout_can_be_a_whole_number(task: str) -> None:
+    make = TASKS[task].model.config_class
+    fields = [name for name in vars(make()) if name.endswith("dropout")]
+    assert {vars(make(**dict.fromkeys(fields, 0)))[name] for name in fields} == {0}

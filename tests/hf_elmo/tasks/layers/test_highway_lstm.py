@@ -108,3 +108,10 @@ def test_every_second_layer_runs_from_the_end() -> None:
 def test_a_batch_without_tokens_has_none() -> None:
     layer = HighwayLstm(4, 3, is_reversed=True)
     assert layer(torch.zeros(2, 0, 4), torch.zeros(2, 0).bool()).shape == (2, 0, 3)
+
+
+def test_a_layer_runs_under_autocast() -> None:
+    layer, (x, mask) = make_layer(), make_text()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer.float()(x.float(), mask)
+    assert_close(y.double(), layer.double()(x, mask), rtol=0.05, atol=0.05)
