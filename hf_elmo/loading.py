@@ -297,6 +297,12 @@ def find_device(name: str | None) -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
+def find_input_device(model: Any) -> torch.device:
+    """Return a model's device; the CPU if accelerate loads the weights when they are used."""
+    device: torch.device = model.device
+    return torch.device("cpu") if device.type == "meta" else device
+
+
 def check_name(name: str | PathLike[str]) -> None:
     """Refuse a misspelt folder, which transformers would take for a name on the Hub.
 

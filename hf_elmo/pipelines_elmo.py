@@ -51,28 +51,29 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
                 words were given, shape `(tokens, 2)`.
             special_tokens_mask: 1 where a row is padding, shape `(tokens,)`.
             aggregation_strategy: Not used, since no word is split.
-            word_ids: Index of each row's word, if the words were given; None for padding.
+            word_ids: Index of each row's word, if the words were given; None for padding, which can
+                be missing.
             word_to_chars_map: Span of each given word in `sentence`.
 
         Returns:
-            For each word its `word`, `scores`, `start`, `end`, `index` and `is_subword`.
+            For each word its `word`, `scores`, `start`, `end`, `index` (without padding) and
+            `is_subword`.
         """
         entities = []
-        for row, token_scores in enumerate(scores):
-            if special_tokens_mask[row]:
-                continue
+        given = None if word_ids is None else [word for word in word_ids if word is not None]
+        rows = [row for row in range(len(scores)) if not special_tokens_mask[row]]
+        for index, row in enumerate(rows):  # padding can be on the left
             start, end = (int(place) for place in offset_mapping[row])
-            word_id = None if word_ids is None else word_ids[row]
-            if word_id is not None and word_to_chars_map is not None:
-                shift = word_to_chars_map[word_id][0]
+            if given is not None and word_to_chars_map is not None:
+                shift = word_to_chars_map[given[index]][0]
                 start, end = start + shift, end + shift
             entities.append(
                 {
                     "word": sentence[start:end],
-                    "scores": token_scores,
+                    "scores": scores[row],
                     "start": start,
                     "end": end,
-                    "index": row,
+                    "index": index,
                     "is_subword": False,
                 }
             )

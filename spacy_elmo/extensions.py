@@ -4,6 +4,7 @@ The attributes are computed from the doc's own data by functions that can be pic
 attributes also work in other processes and for stored docs.
 """
 
+from math import isclose
 from typing import Any, NamedTuple
 
 from spacy.tokens import Doc, Span, Token
@@ -15,8 +16,9 @@ from .architecture import Array
 LAYERS_KEY: Any = ("._.", "elmo_layers", None, None)
 ROLES_KEY: Any = ("._.", "elmo_roles", None, None)
 VECTORS_KEY: Any = ("._.", "elmo_vectors", None, None)  # if doc.tensor holds other vectors
-# Marks `doc.tensor` as ELMo's; the value is `(tokens, width, characters)`. The key refers to the
-# doc's first character (0): spaCy keeps such values when docs are joined or copied in part.
+# Marks `doc.tensor` as ELMo's; the value is `(tokens, width, characters, first_maximum)`. The key
+# refers to the doc's first character (0): spaCy keeps such values when docs are joined or copied in
+# part.
 TENSOR_KEY: Any = ("._.", "elmo_tensor", 0, None)
 
 
@@ -96,7 +98,8 @@ def put_vectors(doc: Doc, vectors: Array, *, is_replaced: bool = False) -> None:
     writable.vector = writable.vector_norm = None  # spaCy computes them on access
     set_vectors(doc, vectors if is_replaced else None)
     if not is_replaced:
-        doc.user_data[TENSOR_KEY] = (*vectors.shape, _count_characters(doc))
+        mark = (*vectors.shape, _count_characters(doc), _find_first_maximum(vectors))
+        doc.user_data[TENSOR_KEY] = mark
 
 
 def get_layers(doc: Doc) -> Array:
@@ -150,11 +153,20 @@ def _has_own_tensor(doc: Doc) -> bool:
         mark = next((doc.user_data[key] for key in doc.user_data if _is_mark(key)), None)
     if mark is None or doc.tensor.ndim != 2:
         return False
-    num_tokens, width, num_characters = mark
-    # Not joined or cut. spaCy deletes rows when it merges tokens, so only `num_tokens` shows this.
-    if _count_characters(doc) == num_characters:
-        _check_num_tokens(doc, num_tokens)
-    return bool(doc.tensor.shape[1] == width)
+    num_tokens, width, num_characters, *maximum = mark  # older docs have no maximum
+    if doc.tensor.shape[1] != width:
+        return False
+    if _count_characters(doc) != num_characters:  # joined or cut
+        return True
+    # spaCy deletes rows when it merges tokens, so only `num_tokens` shows this.
+    _check_num_tokens(doc, num_tokens)
+    # Another pipeline may have set a tensor of the same width. The user may have rounded this one.
+    return not maximum or isclose(maximum[0], _find_first_maximum(doc.tensor), rel_tol=0.01)
+
+
+def _find_first_maximum(vectors: Any) -> float:
+    """Return the largest value of the first row; 0 without rows."""
+    return float(vectors[0].max()) if len(vectors) else 0.0
 
 
 def _count_characters(doc: Doc) -> int:

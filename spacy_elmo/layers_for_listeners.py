@@ -26,6 +26,7 @@ class HeldDoc:
         num_readers: Number of listeners that have not read the layers yet.
         is_noted: Whether the `elmo` component has processed the doc. If not, the entry ends when
             all listeners have read the layers, because the doc may get other sentences.
+        was_trimmed: Whether the layers were dropped before all listeners had read them.
     """
 
     words: bytes
@@ -33,6 +34,7 @@ class HeldDoc:
     layers: Array | None
     num_readers: int
     is_noted: bool
+    was_trimmed: bool = False
 
 
 class HeldLayers:
@@ -83,6 +85,8 @@ class HeldLayers:
         held = self._find(doc)
         layers = None if held is None else held.layers  # read once: another thread may set None
         if held is None or layers is None:
+            if held is not None and held.was_trimmed:
+                self._warn_of_trimming()
             return None
         held.num_readers -= 1
         if held.num_readers <= 0:
@@ -107,18 +111,20 @@ class HeldLayers:
         unread = [(doc, held) for doc in docs if (held := self._unread.get(doc)) is not None]
         sizes = [getattr(held.layers, "nbytes", 0) for _, held in unread]
         num_bytes = sum(sizes)
-        if num_bytes > self.max_bytes:
-            warnings.warn(
-                "Layers of docs are dropped, and are computed again for each component that reads "
-                f"'elmo': those of all docs of a batch need more than {self.max_bytes >> 20} MB. "
-                "Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
-                stacklevel=2,
-            )
         for (doc, held), size in zip(unread, sizes, strict=True):
             if num_bytes <= self.max_bytes:
                 break
             num_bytes -= size
+            held.was_trimmed = True
             self._drop(doc, held)
+
+    def _warn_of_trimming(self) -> None:
+        warnings.warn(
+            "Layers of docs were dropped, and are computed again for each component that reads "
+            f"'elmo': those of all docs of a batch need more than {self.max_bytes >> 20} MB. "
+            "Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
+            stacklevel=3,
+        )
 
     def _drop(self, doc: Doc, held: HeldDoc) -> None:
         held.layers = None

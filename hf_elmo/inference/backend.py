@@ -62,12 +62,18 @@ def choose_backend(
         until the weights change.
 
     Raises:
-        ValueError: If the backend is unknown or cannot compute this model.
+        ValueError: If the backend is unknown or cannot compute this model, or if an `OrtElmoModel`
+            has another quantization.
         ImportError: If onnxruntime is needed and not installed.
     """
     if backend not in ("auto", "torch", "onnx"):
         raise ValueError(f"Expected backend auto, torch or onnx, got {backend!r}.")
     if not isinstance(model, ElmoModel):
+        if quantization not in (None, getattr(model, "quantization", None)):
+            raise ValueError(
+                f"Expected quantization None or that of the model, got {quantization!r}. Load the "
+                f"model with it: OrtElmoModel.from_pretrained(name, quantization={quantization!r})."
+            )
         return model
     backend = model.backend if backend == "auto" else backend
     problem, marks = examine(model, quantization)

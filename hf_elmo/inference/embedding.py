@@ -13,7 +13,7 @@ from torch import Tensor
 from hf_elmo.array_operations import are_finite, join, stack
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
-from hf_elmo.loading import ElmoPreTrainedModel
+from hf_elmo.loading import ElmoPreTrainedModel, find_input_device
 from hf_elmo.scalar_mix import mix_as_configured
 from hf_elmo.tokenization_batches import check_words
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -179,7 +179,7 @@ def embed_pieces(
         model=bilm,
         dtype=dtype,
     )
-    place = bilm.device if device is None else torch.device(device)
+    place = find_input_device(bilm) if device is None else torch.device(device)
     wide = torch.promote_types(dtype, torch.float32) if mixes_late else dtype
     runner = WindowRunner(bilm, tokenizer, select, max_batch_tokens, place, wide)
     pieces = _run_groups(group_sentences(_check_sentences(sentences), look_ahead), runner)

@@ -14,6 +14,7 @@ from torch import Tensor
 from hf_elmo.array_operations import take
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.character_ids import spell_boundaries
+from hf_elmo.loading import find_input_device
 from hf_elmo.lstm import State
 from hf_elmo.modeling_outputs import ElmoState
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -87,7 +88,8 @@ class WindowRunner:
             An iterator of triples: row, position of the first word, vectors of the words. The
             triples of a row are in the order of its words.
         """
-        like = torch.empty(0, dtype=self.model.dtype, device=self.model.device)
+        device = find_input_device(self.model)
+        like = torch.empty(0, dtype=self.model.dtype, device=device)
         forward, backward = self.model.zero_state(len(batch), like)
         whole = SentenceWindow(0, len(batch[0]) + NUM_BOUNDARIES, backward)
         windows = self._sweep(batch, whole)

@@ -31,7 +31,7 @@ class LayerCache:
     cache. A forked process reads entries from before the fork, and adds no entries.
 
     Args:
-        max_bytes: Limit of the stored rows in bytes; memory is allocated on use.
+        max_bytes: Limit of the stored rows in bytes; memory is allocated on use. 0 = store nothing.
         folder: Folder for an unnamed file with the rows; None = keep the rows in memory.
 
     Attributes:
@@ -63,7 +63,7 @@ class LayerCache:
                 self._cells = np.memmap(file, dtype=np.int16, mode="w+", shape=num_cells)
         self._positions: dict[bytes, tuple[int, tuple[int, int, int]]] = {}
         self._num_used = 0
-        self.is_full = False
+        self.is_full = self.max_bytes == 0
 
     @property
     def num_bytes(self) -> int:

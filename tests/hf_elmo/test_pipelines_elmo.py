@@ -139,6 +139,17 @@ def test_token_classification_takes_words_as_they_are(
     assert spans == [("New York", 0, 8), ("", 9, 9), ("is", 10, 12)]
 
 
+def test_padding_on_the_left_changes_no_tag(tiny_config: ElmoConfig, tmp_path: Path) -> None:
+    pipe = make_tagger(tiny_config, tmp_path)
+    sentences = [["A", "river", "bank"], ["x"]]
+    options = {"is_split_into_words": True, "ignore_labels": []}
+    expected = pipe(sentences, **options)
+    pipe.tokenizer.padding_side = "left"
+    for batched, alone in zip(pipe(sentences, batch_size=2, **options), expected, strict=True):
+        for one, other in zip(batched, alone, strict=True):
+            assert one == other | {"score": pytest.approx(other["score"], abs=1e-5)}
+
+
 @pytest.mark.parametrize("strategy", ["simple", "first", "average", "max"])
 def test_token_classification_joins_entities(
     tiny_config: ElmoConfig, tmp_path: Path, strategy: str

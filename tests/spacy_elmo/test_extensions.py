@@ -100,6 +100,17 @@ def test_tensor_that_another_component_has_replaced_is_not_taken_for_elmos(doc: 
         _ = doc._.elmo
 
 
+def test_tensor_of_another_pipeline_is_not_taken_for_elmos(doc: Doc) -> None:
+    doc.tensor = np.array([[5, 6], [7, 8], [3, 4]], dtype="f")  # of the same shape
+    with pytest.raises(ValueError, match="not known to be ELMo's"):
+        _ = doc._.elmo
+
+
+def test_a_rounded_tensor_is_still_elmos(doc: Doc) -> None:
+    doc.tensor = (doc.tensor / 3).astype("float16") * 3
+    assert_allclose(doc[2]._.elmo, [3, 4], rtol=1e-3)
+
+
 def test_docs_that_are_stored_joined_or_cut_keep_their_vectors(doc: Doc) -> None:
     stored = Doc(doc.vocab).from_bytes(doc.to_bytes())
     joined = Doc.from_docs([doc, doc])

@@ -32,6 +32,14 @@ def test_a_model_as_it_was_loaded_is_run_by_onnx_runtime(tiny_model: ElmoModel) 
     assert choose_backend(tiny_model) is choose_backend(tiny_model)
 
 
+def test_another_quantization_than_the_model_has_is_refused(tiny_model: ElmoModel) -> None:
+    exact = OrtElmoModel.from_model(tiny_model)
+    with pytest.raises(ValueError, match=r"quantization None .* quantization='int8'\)"):
+        choose_backend(exact, quantization="int8")
+    rounded = OrtElmoModel.from_model(tiny_model, quantization="int8")
+    assert choose_backend(rounded, quantization="int8") is rounded
+
+
 def hook(model: ElmoModel) -> Any:
     return model.forward_lstm.layers[0].register_forward_hook(lambda *_: None)
 

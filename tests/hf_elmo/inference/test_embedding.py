@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import dispatch_model
 from torch.nn import functional as F
 from torch.testing import assert_close
 
@@ -54,6 +55,19 @@ def model(request: pytest.FixtureRequest, tiny_config: ElmoConfig) -> ElmoModel:
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     return model.double()  # so that nothing but a fault makes a difference
+
+
+@pytest.mark.parametrize("place", ["cpu", "disk"])
+def test_an_offloaded_model_gives_the_same_vectors(
+    place: str, model: ElmoModel, tmp_path: Path
+) -> None:
+    expected = list(embed(SENTENCES, model, tokenizer))
+    device_map = {"token_encoder": place, "forward_lstm": "disk", "backward_lstm": "cpu"}
+    if not model.config.bidirectional:
+        del device_map["backward_lstm"]
+    offloaded = dispatch_model(model, device_map, "cpu", offload_dir=tmp_path)
+    for one, other in zip(embed(SENTENCES, offloaded, tokenizer), expected, strict=True):
+        np.testing.assert_allclose(one, other, **EXACT)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])

@@ -85,10 +85,13 @@ def test_a_full_cache_stores_no_shorter_sentence_either(compute: Computer) -> No
     assert len(cache) == 1
 
 
-def test_cache_of_no_bytes_only_computes(compute: Computer) -> None:
+def test_cache_of_no_bytes_only_computes(
+    compute: Computer, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = LayerCache(0)
     assert len(list(cache.fetch([["a"], ["a"]], compute))) == 2
     assert len(cache) == 0
+    assert not caplog.records  # no advice to enlarge it
 
 
 def test_words_are_not_glued_together(compute: Computer) -> None:
