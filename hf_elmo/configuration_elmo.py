@@ -227,6 +227,9 @@ class ElmoConfig(PreTrainedConfig):
         model = "AutoModelForTokenClassification"
         return {task: {"impl": impl, "pt": model} for task in ("token-classification", "ner")}
 
+    def validate_token_ids(self) -> None:
+        """Accept any `pad_token_id`: Trainer copies the tokenizer's, which is no target word's."""
+
     def validate_elmo_sizes(self) -> None:
         """Check that every width and count is in its range."""
         for name, low, high in (

@@ -112,3 +112,12 @@ def test_integers_are_accepted_in_place_of_floats() -> None:
     fields |= {"mix_gamma": 2, "mix_weights": [0, 1, 0]}
     config = ElmoConfig.from_dict(fields)
     assert {name: getattr(config, name) for name in fields} == fields
+
+
+def test_the_padding_of_a_tokenizer_needs_no_target_word(
+    tiny_config: ElmoConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_config.pad_token_id = 0  # as Trainer does
+    tiny_config.save_pretrained(tmp_path)
+    assert ElmoConfig.from_pretrained(tmp_path).pad_token_id == 0
+    assert "unexpected behavior" not in caplog.text
