@@ -67,7 +67,8 @@ def vocab(
     known = [counts[word] for word in vocabulary.words if word in counts]
     typer.echo(
         f"Wrote {output}: {len(known):,} of {len(counts):,} words, {sum(known) / total:.2%} of "
-        f"{total:,} in the text."
+        f"{total:,} in the text.",
+        err=True,  # the vocabulary may go to /dev/stdout
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from hf_elmo.files.output_file import write_file
 from hf_elmo.text.text_reader import SentenceReader
 
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
@@ -35,7 +36,7 @@ def read_words(path: Path) -> list[str]:
 
 def write_words(path: Path, words: Iterable[str]) -> None:
     """Write a file with one word per line."""
-    path.write_text("".join(f"{word}\n" for word in words), "utf-8", newline="\n")
+    write_file(path, (f"{word}\n" for word in words))
 
 
 class TargetVocabulary:

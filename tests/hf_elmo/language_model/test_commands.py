@@ -46,12 +46,21 @@ def fail(*arguments: object) -> str:
 
 
 def test_vocab_writes_the_most_frequent_words(folder: Path) -> None:
-    output = run("vocab", folder / "text.txt", "--size", 6, "--output", folder / "v.txt")
+    options = ["--size", "6", "--output", str(folder / "v.txt")]
+    result = CliRunner().invoke(app, ["vocab", str(folder / "text.txt"), *options])
 
     words = TargetVocabulary.from_file(folder / "v.txt").words
     assert words[:3] == ["<S>", "</S>", "<UNK>"]
     assert len(words) == 6
-    assert "3 of 10 words" in output
+    assert "3 of 10 words" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="needs /dev/fd")
+def test_vocab_appends_to_an_open_file(folder: Path) -> None:
+    (folder / "kept.txt").write_text("kept\n")
+    with (folder / "kept.txt").open("a") as file:
+        run("vocab", folder / "text.txt", "--output", f"/dev/fd/{file.fileno()}")
+    assert (folder / "kept.txt").read_text().startswith("kept\n<S>\n")
 
 
 def test_vocab_replaces_no_file_of_the_users(folder: Path) -> None:
