@@ -59,11 +59,11 @@ def embed_file(
     kind = find_format(output, output_format)
     if settings.id_column is not None and kind != "parquet":
         raise ValueError(f"Expected a parquet output with an id column, got {kind}.")
-    output = find_place(output)
+    named, output = output, find_place(output)
     folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
     with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
-        rows = Rows(source, settings)
+        rows = Rows(source, settings, named)
         if receipt.exists() and not _is_receipt(receipt):
             raise FileExistsError(f"{receipt} would be lost. Move it, or choose another output.")
         if overwrite:
@@ -96,7 +96,8 @@ def embed_file(
 def _check_replaceable(output: Path, rows: Rows) -> None:
     """Refuse to replace the input, or a folder with files that `embed` has not written."""
     if any(
-        Path(name).exists() and output.exists() and output.samefile(name) for name in rows.files
+        Path(name).exists() and output.exists() and output.samefile(name)
+        for name in [*rows.files, *rows.left_out]
     ):
         raise FileExistsError(f"{output} is the input. Choose another output.")
     names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []

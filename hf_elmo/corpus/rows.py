@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
@@ -86,6 +87,22 @@ class Row(NamedTuple):
     id: int | str | None = None
 
 
+def _find_outputs(files: Sequence[str], output: Path, shard: Shard) -> list[str]:
+    """Find the files that shards with this output write; a single output is checked elsewhere."""
+    outputs = [path.name for path in shard.list_outputs(output)]
+    names = {f"{name}{ending}" for name in outputs for ending in (".partial", ".finished")}
+    names.update(outputs if shard.total > 1 else ())
+    folder = output.parent.resolve()
+    return [
+        file
+        for file in files
+        if any(
+            path.name in names and path.parent.resolve() == folder
+            for path in (Path(file), *Path(file).parents)
+        )
+    ]
+
+
 class Rows:
     """Rows of a corpus in order; they can be read repeatedly, except from a stream.
 
@@ -96,25 +113,41 @@ class Rows:
     Attributes:
         position: Number of bytes that have been read.
         num_bytes: Size of all files that are read; None = a stream.
+        left_out: Outputs that the pattern matches. They are not read.
 
     Args:
         source: File, pattern such as `text/*.gz`, address such as `s3://bucket/*.parquet`, or
             binary stream of text.
         settings: Settings of the input.
+        output: Output of this shard. Outputs of all shards and their folders for parts are left
+            out, by name: otherwise each finished shard would change the input of the next one.
+            None = nothing is left out.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If there is no such file, apart from outputs.
         ValueError: If a column is named, but the input is not parquet; or if the input is parquet,
             but its format is not text.
     """
 
     digest: "hashlib._Hash"  # of the rows that the last iteration has read
 
-    def __init__(self, source: str | Path | BinaryIO, settings: Settings) -> None:
+    def __init__(
+        self, source: str | Path | BinaryIO, settings: Settings, output: Path | None = None
+    ) -> None:
         self.settings = settings
         self.stream = None if isinstance(source, str | Path) else source
         self.files = find_files(str(source)) if self.stream is None else []
         self.shard = Shard.parse(settings.shard)
+        self.left_out = [] if output is None else _find_outputs(self.files, output, self.shard)
+        if self.left_out:
+            self.files = [name for name in self.files if name not in set(self.left_out)]
+            listed = f"{self.left_out[0]}" + ", ..." * (len(self.left_out) > 1)
+            if not self.files:
+                raise FileNotFoundError(
+                    f"Expected files to read, found only outputs of this command at {source}: "
+                    f"{listed}. Choose another output."
+                )
+            warnings.warn(f"Not reading outputs of this command: {listed}", stacklevel=2)
         self.shares_files = (
             settings.id_column is not None and len(self.files) >= self.shard.total > 1
         )

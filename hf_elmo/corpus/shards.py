@@ -44,6 +44,16 @@ class Shard(NamedTuple):
         """Return the path of this share's output, such as `vectors-00002-of-00003.h5`."""
         if self.total == 1:
             return output
-        return output.with_name(
-            f"{output.stem}-{self.number:05d}-of-{self.total:05d}{output.suffix}"
-        )
+        return output.with_name(f"{output.stem}{self._ending}{output.suffix}")
+
+    def list_outputs(self, output: Path) -> list[Path]:
+        """Return the outputs of all shares, given the output of this share."""
+        stem = output.stem.removesuffix(self._ending)
+        if stem == output.stem:  # not named by `name_output`
+            return [output]
+        shares = (type(self)(number, self.total) for number in range(1, self.total + 1))
+        return [share.name_output(output.with_name(stem + output.suffix)) for share in shares]
+
+    @property
+    def _ending(self) -> str:
+        return f"-{self.number:05d}-of-{self.total:05d}"

@@ -86,6 +86,27 @@ def test_shards_with_ids_read_their_own_files_only(tmp_path: Path) -> None:
     assert list(cut_blocks(rows)) == [[Row(0, ["b"], "b")]]
 
 
+@pytest.mark.parametrize("id_column", ["id", None])
+def test_shards_do_not_read_the_outputs_of_others(tmp_path: Path, id_column: str | None) -> None:
+    for name in ("a", "b", "all-00001-of-00002"):
+        write_parquet(tmp_path / f"{name}.parquet", id=[name], text=[name])
+    pattern, settings = str(tmp_path / "*.parquet"), Settings(id_column=id_column, shard="2/2")
+    with pytest.warns(UserWarning, match="Not reading outputs of .*all-00001-of-00002.parquet"):
+        rows = Rows(pattern, settings, tmp_path / "all-00002-of-00002.parquet")
+    assert [Path(file).stem for file in rows.files] == ["b"] if id_column else ["a", "b"]
+
+
+def test_the_parts_of_an_output_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "a.npz.partial").mkdir()
+    (tmp_path / "a.npz.partial" / "settings.json").write_text("{}")
+    with pytest.warns(UserWarning, match="Not reading outputs of this command: .*settings.json"):
+        rows = Rows(str(tmp_path / "**"), Settings(), tmp_path / "a.npz")
+    assert list(rows) == [Row(0, ["one"])]
+    with pytest.raises(FileNotFoundError, match="found only outputs of this command"):
+        Rows(str(tmp_path / "*.partial" / "*"), Settings(), tmp_path / "a.npz")
+
+
 def test_ids_are_of_one_type(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", id=[1], text=["one"])
     write_parquet(tmp_path / "b.parquet", id=["2"], text=["two"])
