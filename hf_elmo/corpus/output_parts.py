@@ -80,7 +80,13 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
     if not any(folder.glob(PARTS)):
         with replace(path) as temporary:
             temporary.write_text(json.dumps(run, indent=2))
-    begun = json.loads(path.read_text())
+    try:
+        begun = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(
+            f"Expected the settings of the run in {path}, but this file is damaged. Delete the "
+            f"folder {folder}, then run the same command again."
+        ) from error
     # Older versions stored fewer settings.
     different = [key for key in begun if key in run and begun[key] != run[key]]
     if different:

@@ -21,6 +21,7 @@ from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import (
+    VOCABULARY_NAME,
     TargetVocabulary,
     build_pieces,
     build_vocabulary,
@@ -36,6 +37,7 @@ from hf_elmo.text.text_reader import (
     read_files,
 )
 from hf_elmo.tokenization_elmo import ElmoTokenizer
+from hf_elmo.training.checkpoints import is_complete
 from hf_elmo.training.resume_checks import list_checkpoints
 
 from .learning_rate import Optimizer, Schedule, describe_optimizer
@@ -325,6 +327,8 @@ def _choose_vocabulary(
     """Read target words or pieces, or build them from the text; a resumed run keeps its own."""
     given = None if path is None else TargetVocabulary.from_file(path)
     for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
+        if not is_complete(checkpoint / VOCABULARY_NAME):  # such a checkpoint is skipped
+            continue
         known = load_vocabulary(str(checkpoint))
         if known is not None and given is not None and known.words != given.words:
             raise ValueError(f"Expected the target words of {checkpoint} in {path}, got others.")

@@ -14,7 +14,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.model_card import CARD_FILE
-from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer
+from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer, list_random_states
 from hf_elmo.training.time_bound import TimeBound
 
 from .card import CARD_MARK
@@ -119,7 +119,8 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
     def list_files(self, checkpoint: Path) -> list[str]:
         trained = [] if self._average is None else [TRAINED_NAME]
-        return [SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, *trained]
+        states = [OPTIMIZER_NAME, SCHEDULER_NAME, *list_random_states(self.args.world_size)]
+        return [SAFE_WEIGHTS_NAME, *states, *trained]
 
     def restore_position(self, checkpoint: Path) -> bool:
         bounds = [x for x in self.callback_handler.callbacks if isinstance(x, TimeBound)]

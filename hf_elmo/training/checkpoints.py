@@ -2,10 +2,13 @@
 
 import shutil
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -21,12 +24,13 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.files.output_file import save_tensors
+from hf_elmo.language_model.vocabulary import VOCABULARY_NAME
 from hf_elmo.training.resume_checks import is_checkpoint, list_checkpoints, read_json
 
 POSITION_NAME = "stream.json"
 STATE_NAME = "bilm_state_{rank}.safetensors"
 TRAINED_NAME = "trained_weights.safetensors"  # written if the saved model is an average
-FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME)
+FILES = (SAFE_WEIGHTS_NAME, OPTIMIZER_NAME, SCHEDULER_NAME, POSITION_NAME, VOCABULARY_NAME)
 
 Trained = TypeVar("Trained", bound=nn.Module)
 
@@ -108,10 +112,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
             super().train(str(checkpoint))
             return
         # The run is at its end. Trainer is not called, because it would take one more step.
-        best = self.state.best_model_checkpoint
-        if self.args.load_best_model_at_end and best is not None:
-            checkpoint = checkpoint.with_name(Path(best).name)
-        self._load_final_model(checkpoint)
+        best = self._find_best(checkpoint.parent) if self.args.load_best_model_at_end else None
+        self._load_final_model(best or checkpoint)
 
     def restore_early_stopping(self) -> bool:
         """Restore the count of evaluations without a gain; return whether it ends the run."""
@@ -146,8 +148,24 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
             # Only 0 is special: then the next step starts a new average.
             self._average.n_averaged.fill_(int(is_average))
 
+    def _find_best(self, folder: Path) -> Path | None:
+        """Find the best checkpoint in the run's folder, which may have moved; None = none left."""
+        if self.state.best_model_checkpoint is None:
+            return None
+        best = folder / Path(self.state.best_model_checkpoint).name
+        if is_complete(best / SAFE_WEIGHTS_NAME):
+            return best
+        warnings.warn(
+            f"The best checkpoint, {best}, is missing or damaged. The model is that of the last "
+            "checkpoint.",
+            stacklevel=2,
+        )
+        return None
+
     def _load_best_model(self) -> None:
-        self._load_final_model(Path(str(self.state.best_model_checkpoint)))
+        best = self._find_best(Path(str(self.args.output_dir)))
+        if best is not None:
+            self._load_final_model(best)
 
     def _load_final_model(self, checkpoint: Path) -> None:
         self._load_from_checkpoint(str(checkpoint))
@@ -248,14 +266,39 @@ def _begin_checkpoint(folder: Path) -> None:
 
 
 def _find_missing(checkpoint: Path, list_files: Callable[[Path], Iterable[str]]) -> list[str]:
-    return [name for name in list_files(checkpoint) if not (checkpoint / name).is_file()]
+    return [name for name in list_files(checkpoint) if not is_complete(checkpoint / name)]
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a file of a checkpoint exists, and is not empty or cut off.
+
+    A power failure can leave such files. Only the ends of archives are read, so this is fast.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    if path.suffix in (".pt", ".pth"):  # of torch.save
+        return zipfile.is_zipfile(path)
+    if path.suffix == ".json":
+        return read_json(path) is not None
+    try:
+        with safe_open(path, "np") if path.suffix == ".safetensors" else nullcontext():
+            return True
+    except SafetensorError:
+        return False
+
+
+def list_random_states(num_processes: int) -> list[str]:
+    """List the files with the states of the random generators, as Trainer names them."""
+    if num_processes == 1:
+        return ["rng_state.pth"]
+    return [f"rng_state_{rank}.pth" for rank in range(num_processes)]
 
 
 def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
     """Find the newest complete checkpoint of a run, if any; delete unfinished checkpoints.
 
     Warns about each deleted or skipped checkpoint. `list_files` lists the files that a
-    checkpoint needs, except Trainer's state.
+    checkpoint needs, except Trainer's state. A damaged checkpoint is skipped.
     """
     for path in folder.glob("checkpoint-*"):
         if _find_marker(path).exists():
@@ -266,7 +309,8 @@ def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str
         missing = _find_missing(path, list_files)
         if not missing:
             return path
-        warnings.warn(f"Skipping {path}: it lacks {', '.join(missing)}.", stacklevel=2)
+        message = f"Skipping {path}: missing or damaged: {', '.join(missing)}."
+        warnings.warn(message, stacklevel=2)
     return None
 
 
@@ -285,4 +329,5 @@ def list_files(checkpoint: Path, num_processes: int) -> list[str]:
             f"a new run from the model: --from {checkpoint}, and another --output."
         )
     states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
-    return [*FILES, *states, *([TRAINED_NAME] if position.get("is_averaged") else [])]
+    trained = [TRAINED_NAME] if position.get("is_averaged") else []
+    return [*FILES, *states, *list_random_states(num_processes), *trained]

@@ -146,7 +146,12 @@ def hold_to_settings(
     held = settings | {CONTENTS: contents}
     text = json.dumps(held, indent=2, default=lambda value: Path(value).name)
     if path.exists() and list_checkpoints(folder):
-        before = json.loads(path.read_text("utf-8"))  # older versions lack some
+        before = read_json(path)  # older versions lack some
+        if not isinstance(before, dict):
+            raise ValueError(
+                f"Expected the options of the run in {path}, but this file is damaged. Delete it "
+                "to resume without a comparison of the options."
+            )
         for name, value in json.loads(text).items():
             kept = value
             if name != CONTENTS and name in before:

@@ -1,6 +1,7 @@
 """A limit on the processor time of a training run, including its earlier parts."""
 
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,14 @@ class TimeBound(TrainerCallback):
 
 
 def read_seconds(folder: Path) -> float:
-    """Read the processor time that the training run of a folder has used so far."""
+    """Read the processor time that the training run of a folder has used so far.
+
+    Warns if the file is damaged; the time is then counted from 0.
+    """
     path = folder / TIME_NAME
-    return float(path.read_text("utf-8")) if path.exists() else 0.0
+    try:
+        return float(path.read_text("utf-8")) if path.exists() else 0.0
+    except ValueError:
+        message = f"{path} is damaged: the time of earlier runs is not counted."
+        warnings.warn(message, stacklevel=2)
+        return 0.0

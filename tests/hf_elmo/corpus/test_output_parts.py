@@ -108,6 +108,14 @@ def test_a_run_of_a_version_with_fewer_settings_goes_on(tiny_model: ElmoModel, t
     assert output.exists()
 
 
+def test_damaged_settings_of_a_run_are_named(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    (output.with_name("vectors.h5.partial") / "settings.json").write_text("")
+    with pytest.raises(ValueError, match=r"settings.json, but this file is damaged. Delete the f"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
 def test_files_of_others_in_the_folder_for_parts_are_kept(
     tiny_model: ElmoModel, text: Path
 ) -> None:

@@ -116,6 +116,15 @@ def test_pretrain_goes_on_with_the_words_that_it_has(folder: Path) -> None:
     assert "other.txt, got others." in message
 
 
+def test_pretrain_goes_on_from_the_checkpoint_before_a_damaged_one(folder: Path) -> None:
+    arguments = [*pretrain_arguments(folder, "model"), "--save-every", 2, "--resume"]
+    run(*arguments)
+    last = max((folder / "model").glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    (last / "target_vocab.txt").write_text("")
+    with pytest.warns(UserWarning, match=rf"{last.name}: missing or damaged: target_vocab.txt"):
+        run(*arguments)
+
+
 def test_pretrain_does_not_go_on_with_another_text(folder: Path, trained: Path) -> None:
     with (folder / "text.txt").open("a") as text:
         text.write("a mat\n")

@@ -180,6 +180,23 @@ def test_resuming_skips_a_checkpoint_that_is_not_whole(
         assert torch.equal(weights(second)[name], value), name
 
 
+def test_a_run_whose_best_checkpoint_is_missing_ends_with_the_last(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3, "heldout": text}
+    options |= {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
+    options |= {"metric_for_best_model": "eval_perplexity", "greater_is_better": False}
+    options |= {"learning_rate": 5.0, "lr_scheduler_type": "constant"}  # every step makes it worse
+    make_trainer(tmp_path, tiny_config, **options).train()
+    shutil.rmtree(tmp_path / "checkpoint-1")
+    resumed = make_trainer(tmp_path, tiny_config, **options)
+    with pytest.warns(UserWarning, match="The best checkpoint, .*checkpoint-1, is missing"):
+        resumed.train(resume_from_checkpoint=True)
+    last = load_file(tmp_path / "checkpoint-3" / "model.safetensors")
+    for name, value in weights(resumed).items():
+        assert torch.equal(last[name], value), name
+
+
 @pytest.mark.parametrize("keep", [1, 2])
 def test_checkpoints_beyond_the_limit_are_deleted_and_other_folders_left(
     keep: int, tmp_path: Path, tiny_config: ElmoConfig

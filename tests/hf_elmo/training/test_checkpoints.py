@@ -4,6 +4,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from hf_elmo.training.checkpoints import FILES, find_last_checkpoint, list_files
 
@@ -15,10 +17,19 @@ def find(folder: Path, num_processes: int = 1) -> Path | None:
 def make_checkpoint(folder: Path, step: int, *, without: str = "") -> Path:
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
-    for name in (*FILES, "bilm_state_0.safetensors", "trainer_state.json"):
+    for name in (*FILES, "bilm_state_0.safetensors", "rng_state.pth", "trainer_state.json"):
         if name != without:
-            (checkpoint / name).write_text(json.dumps({"global_step": step}))
+            write(checkpoint / name, step)
     return checkpoint
+
+
+def write(path: Path, step: int = 1) -> None:
+    if path.suffix == ".safetensors":
+        save_file({"x": torch.zeros(9)}, path)
+    elif path.suffix in (".pt", ".pth"):
+        torch.save({"x": torch.zeros(9)}, path)
+    else:
+        path.write_text(json.dumps({"global_step": step}))
 
 
 def test_the_last_checkpoint_is_that_of_the_most_steps(tmp_path: Path) -> None:
@@ -36,9 +47,25 @@ def test_a_checkpoint_without_a_file_is_skipped_with_a_warning(tmp_path: Path) -
     complete = make_checkpoint(tmp_path, 3)
     broken = make_checkpoint(tmp_path, 6, without="model.safetensors")
 
-    with pytest.warns(UserWarning, match=r"Skipping .*checkpoint-6: it lacks model.safetensors"):
+    with pytest.warns(
+        UserWarning, match=r"Skipping .*checkpoint-6: missing or damaged: model.safetensors"
+    ):
         assert find(tmp_path) == complete
     assert broken.exists()
+
+
+@pytest.mark.parametrize("name", [*FILES, "bilm_state_0.safetensors", "rng_state.pth"])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_damaged_checkpoint_is_skipped(name: str, is_empty: bool, tmp_path: Path) -> None:
+    complete = make_checkpoint(tmp_path, 3)
+    path = make_checkpoint(tmp_path, 6) / name
+    if path.suffix == ".txt" and not is_empty:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: 0 if is_empty else -3])
+
+    with pytest.warns(UserWarning, match=rf"Skipping .*checkpoint-6: missing or damaged: {name}"):
+        assert find(tmp_path) == complete
 
 
 def test_a_checkpoint_that_was_being_written_is_deleted(tmp_path: Path) -> None:
@@ -85,14 +112,15 @@ def test_a_folder_that_the_run_has_not_made_is_left_alone(
 def test_the_state_of_every_process_must_be_there(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, 6)
 
-    with pytest.warns(UserWarning, match="it lacks bilm_state_1.safetensors"):
+    with pytest.warns(UserWarning, match="missing or damaged: bilm_state_1.safetensors"):
         assert find(tmp_path, 2) is None
 
 
 @pytest.mark.parametrize("num_processes", [1, 3])
 def test_another_number_of_processes_is_refused(tmp_path: Path, num_processes: int) -> None:
     checkpoint = make_checkpoint(tmp_path, 6)
-    (checkpoint / "bilm_state_1.safetensors").touch()
+    for name in ("bilm_state_1.safetensors", "rng_state_0.pth", "rng_state_1.pth"):
+        write(checkpoint / name)
     (checkpoint / "stream.json").write_text('{"num_processes": 2}')
 
     with pytest.raises(ValueError, match=rf"Expected 2 processes, .* got {num_processes}: each"):
@@ -104,7 +132,7 @@ def test_a_checkpoint_of_an_average_needs_the_trained_weights(tmp_path: Path) ->
     checkpoint = make_checkpoint(tmp_path, 6)
     (checkpoint / "stream.json").write_text('{"is_averaged": true}')
 
-    with pytest.warns(UserWarning, match="it lacks trained_weights.safetensors"):
+    with pytest.warns(UserWarning, match="damaged: trained_weights.safetensors"):
         assert find(tmp_path) is None
-    (checkpoint / "trained_weights.safetensors").touch()
+    write(checkpoint / "trained_weights.safetensors")
     assert find(tmp_path) == checkpoint

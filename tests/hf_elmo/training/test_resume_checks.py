@@ -76,6 +76,13 @@ def test_settings_are_held_to_from_the_first_checkpoint_on(tmp_path: Path) -> No
         hold_to_settings(tmp_path, {"seed": 2, "vectors": tmp_path / "a.txt"}, {})
 
 
+def test_damaged_options_of_a_run_are_named(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, 3)
+    (tmp_path / "settings.json").touch()
+    with pytest.raises(ValueError, match=r"settings.json, but this file is damaged. Delete it"):
+        hold_to_settings(tmp_path, {"seed": 1}, {})
+
+
 def test_a_run_can_start_again_before_its_first_checkpoint(tmp_path: Path) -> None:
     hold_to_settings(tmp_path, {"seed": 1, "batch_size": 2}, {})
     (tmp_path / "cpu_seconds.txt").write_text("1.0")

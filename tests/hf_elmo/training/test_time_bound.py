@@ -59,3 +59,9 @@ def test_without_a_bound_the_time_is_only_noted(tmp_path: Path, now: list[float]
     now[0] += 1e6
     assert not take_step(bound, tmp_path)
     assert read_seconds(tmp_path) == 1e6
+
+
+def test_a_damaged_file_counts_as_no_time(tmp_path: Path) -> None:
+    (tmp_path / "cpu_seconds.txt").touch()
+    with pytest.warns(UserWarning, match=r"cpu_seconds.txt is damaged: the time of earlier runs"):
+        assert read_seconds(tmp_path) == 0
