@@ -10,6 +10,7 @@ from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from hf_elmo.inference.batches import MAX_BATCH_TOKENS
 from hf_elmo.inference.embedding import Layers, Pooling
+from hf_elmo.text.file_names import check_text_names
 from hf_elmo.text.text_reader import (
     InputFormat,
     decompress,
@@ -169,6 +170,8 @@ class Rows:
                 raise ValueError(
                     f"Expected parquet files with the column {settings.text_column!r}, got {name}."
                 )
+            if settings.input_format == "text":
+                check_text_names([name])
 
     def __iter__(self) -> Iterator[Row]:
         """Read the rows.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,7 +32,6 @@ from hf_elmo.language_model.window_streams import SentenceStream, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import (
-    InputFormat,
     SentenceReader,
     read_dataset,
     read_files,
@@ -42,7 +42,7 @@ from hf_elmo.training.resume_checks import list_checkpoints
 
 from .learning_rate import Optimizer, Schedule, describe_optimizer
 from .models import PRESETS, create_model, load_model_to_continue, read_sizes
-from .option_checks import check_model, check_options, hold_options
+from .option_checks import check_model, check_options, hold_options, is_own_file
 from .trainer import ElmoTrainer
 from .training_arguments import FIXED_ARGUMENTS, describe_checkpoints
 
@@ -214,7 +214,7 @@ def pretrain(
     the best checkpoint. For TensorBoard, run tensorboard --logdir my-bilm/runs.
     """  # noqa: D301 (click's marker for text without wrapping)
     check_options(context)
-    text = _read_text(train, input_format, pipeline, dataset, dataset_config, split, column)
+    text = _read_text(context.params)
     heldout = read_files(valid, input_format, pipeline) if valid else None
     hold_options(context.params)
     resumed = output if resume else None
@@ -275,22 +275,18 @@ def flush_denormal() -> Iterator[None]:
         torch.set_flush_denormal(was_on)
 
 
-def _read_text(
-    files: list[str] | None,
-    input_format: InputFormat,
-    pipeline: str,
-    dataset: str | None,
-    config: str | None,
-    split: str,
-    column: str,
-) -> SentenceReader:
-    if (files is None) == (dataset is None):
+def _read_text(options: dict[str, Any]) -> SentenceReader:
+    """Make the reader of the text to train on."""
+    files, dataset = options["train"], options["dataset"]
+    form = options["input_format"], options["pipeline"]
+    if bool(files) == bool(dataset):
         raise ValueError("Expected either --train or --dataset.")
-    if files is not None:
-        text = read_files(files, input_format, pipeline, has_weights=True)
+    if files:
+        is_own = partial(is_own_file, output=Path(options["output"]))
+        text = read_files(files, *form, has_weights=True, leave_out=is_own)
     else:
-        examples = _load_dataset(str(dataset), config, split)
-        text = read_dataset(examples, column, input_format, pipeline)
+        examples = _load_dataset(dataset, options["dataset_config"], options["split"])
+        text = read_dataset(examples, options["column"], *form)
     if next(text(None), None) is None:
         raise ValueError("Expected sentences to train on, found none.")
     return text

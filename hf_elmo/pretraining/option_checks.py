@@ -3,8 +3,9 @@
 import glob
 import hashlib
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,16 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import PIECES_NAME, VOCABULARY_NAME
-from hf_elmo.text.text_reader import measure_files
-from hf_elmo.training.resume_checks import check_output, cut_path, fingerprint, hold_to_settings
+from hf_elmo.text.text_reader import locate_file, measure_files
+from hf_elmo.training.resume_checks import (
+    MODEL_FILES,
+    START_FILES,
+    check_output,
+    cut_path,
+    fingerprint,
+    hold_to_settings,
+    list_checkpoints,
+)
 
 # Options that a resumed run must not change, because its state depends on them.
 HELD_OPTIONS = (
@@ -48,7 +57,11 @@ HELD_OPTIONS = (
     "bfloat16",
     "max_grad_norm",
 )
-DATASET_SUFFIXES = (".json", ".jsonl", ".parquet", ".arrow")
+# Files and folders that a run writes to its output.
+OWN_NAMES = (
+    *(*MODEL_FILES, *START_FILES, VOCABULARY_NAME, PIECES_NAME),
+    *("checkpoint-*", "runs"),
+)
 # The first option of each pair has no effect if the second one is given.
 UNUSED_OPTIONS = (
     *(("preset", "config"), ("preset", "from_model"), ("vocab_size", "vocabulary")),
@@ -83,14 +96,6 @@ def check_options(context: typer.Context) -> None:
         raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
     if not options["resume"]:  # older versions allowed options without effect
         _refuse_unused_options(context)
-    is_text = options["input_format"] == "text" and not options["resume"]
-    for pattern in (options["train"] or ()) if is_text else ():
-        name = re.sub(r"=[\d.]+$", "", pattern)  # without a weight
-        if re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).endswith(DATASET_SUFFIXES):
-            raise ValueError(
-                f"Expected text in --train, got {name}. Its name is that of a dataset: give its "
-                "folder to --dataset, and the column of the text to --column."
-            )
     check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
 
 
@@ -119,10 +124,36 @@ def _describe_files(patterns: Sequence[dict[str, int]]) -> str:
     return f"{sum(map(len, found))} files, {digest.hexdigest()}"
 
 
+def is_own_file(name: str, output: Path) -> bool:
+    """Return whether a file is one that a run writes to its output, such as its vocabulary."""
+    path, folder = Path(locate_file(name)), output.resolve()
+    if not path.is_relative_to(folder):
+        return False
+    return any(fnmatch(path.relative_to(folder).parts[0], pattern) for pattern in OWN_NAMES)
+
+
+def _check_overlap(train: Iterable[str], valid: Iterable[str], vocabulary: Path | None) -> None:
+    """Refuse to train on the held-out text, or on the file of target words."""
+    found = set(map(locate_file, train))
+    others = [("--valid", name) for name in valid]
+    others += [] if vocabulary is None else [("--vocab", str(vocabulary))]
+    for option, name in others:
+        if locate_file(name) in found:
+            raise ValueError(
+                f"Expected other files in --train than in {option}, got {name} in both. Give a "
+                "pattern that does not match it, or move it."
+            )
+
+
 def hold_options(options: dict[str, Any]) -> None:
     """Write the options and descriptions of files, or compare them with those of a resumed run."""
-    train = [measure_files([name], has_weights=True) for name in options["train"] or ()]
+    is_own = partial(is_own_file, output=Path(options["output"]))
+    train = [
+        measure_files([name], has_weights=True, leave_out=is_own) for name in options["train"] or ()
+    ]
     valid = measure_files(options["valid"] or ())
+    if not list_checkpoints(Path(options["output"])):  # older versions allowed it
+        _check_overlap([name for sizes in train for name in sizes], valid, options["vocabulary"])
     contents: dict[str, str | int | list[int] | None] = {
         # By pattern: the last parts of two patterns can be equal, and their weights different.
         "train": [sum(sizes.values()) for sizes in train],

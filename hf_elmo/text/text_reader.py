@@ -20,6 +20,8 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 import fsspec
 from fsspec.core import has_magic
 
+from .file_names import check_text_names
+
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 # Function that yields all sentences of a text, each a list of words: shuffled with the given random
 # generator, or in order if the generator is None.
@@ -49,6 +51,7 @@ def read_files(
     pipeline: str = "en",
     *,
     has_weights: bool = False,
+    leave_out: Callable[[str], bool] | None = None,
 ) -> SentenceReader:
     """Make a reader: a function that yields the sentences of text files.
 
@@ -62,15 +65,20 @@ def read_files(
         pipeline: As for `read_sentences`.
         has_weights: Whether a pattern can have a weight, such as `old/*.txt=0.5`: the number of
             times that a pass reads these files. A fraction selects a random share of the sentences.
+        leave_out: Function that returns whether to leave out a file that a pattern matches.
 
     Returns:
-        The reader, which can be called repeatedly.
+        The reader, which can be called repeatedly. A file that has several names, or that several
+        patterns match, is read once.
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
-        ValueError: If a weight is not above 0 and finite, or a file has two weights.
+        ValueError: If a weight is not above 0 and finite, a file has two weights, or its name is
+            that of a dataset, but the format is text.
     """
-    weights = _weigh_all(patterns, has_weights)
+    weights = _weigh_all(patterns, has_weights, leave_out)
+    if input_format == "text":
+        check_text_names(weights)
     shares = [(file, share) for file, weight in weights.items() for share in _split(weight)]
 
     def read_file(file: str) -> Iterator[Any]:
@@ -201,9 +209,19 @@ def measure_file(name: str) -> int:
     return system.size(path) or 0
 
 
-def measure_files(patterns: Iterable[str | Path], *, has_weights: bool = False) -> dict[str, int]:
+def measure_files(
+    patterns: Iterable[str | Path],
+    *,
+    has_weights: bool = False,
+    leave_out: Callable[[str], bool] | None = None,
+) -> dict[str, int]:
     """Return the sizes of files in bytes, by their names; arguments as for `read_files`."""
-    return {file: measure_file(file) for file in _weigh_all(patterns, has_weights)}
+    return {file: measure_file(file) for file in _weigh_all(patterns, has_weights, leave_out)}
+
+
+def locate_file(name: str) -> str:
+    """Return the absolute name of a file without links, which is equal for all its names."""
+    return name if _is_address(name) else str(Path(name).resolve())
 
 
 def open_file(name: str) -> AbstractContextManager[BinaryIO]:
@@ -369,15 +387,28 @@ def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
         yield from sentences
 
 
-def _weigh_all(patterns: Iterable[str | Path], has_weights: bool) -> dict[str, float]:
+def _weigh_all(
+    patterns: Iterable[str | Path],
+    has_weights: bool,
+    leave_out: Callable[[str], bool] | None = None,
+) -> dict[str, float]:
     """Find the files of all patterns, each once, with their weights."""
     weights: dict[str, float] = {}
-    for file, weight in chain.from_iterable(_weigh_files(str(p), has_weights) for p in patterns):
-        if weights.setdefault(file, weight) != weight:
-            raise ValueError(
-                f"Expected one weight of {file}, got {weights[file]:g} and {weight:g}: several "
-                "patterns match it."
+    names: dict[str, str] = {}  # the first name of each file
+    for pattern in map(str, patterns):
+        found = _weigh_files(pattern, has_weights)
+        kept = [pair for pair in found if leave_out is None or not leave_out(pair[0])]
+        if not kept:
+            raise FileNotFoundError(
+                f"Expected files to read, found none at {pattern} apart from the run's own."
             )
+        for name, weight in kept:
+            file = names.setdefault(locate_file(name), name)
+            if weights.setdefault(file, weight) != weight:
+                raise ValueError(
+                    f"Expected one weight of {file}, got {weights[file]:g} and {weight:g}: several "
+                    "patterns match it."
+                )
     return weights
 
 

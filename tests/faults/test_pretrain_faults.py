@@ -17,7 +17,7 @@ pytestmark = [
 ]
 LINES = [" ".join(("abcdefghij" * 2)[i : i + n]) for i in range(10) for n in (2, 3, 5, 8)]
 MAX_FAULTS = {"kill": 40, "terminate": 5, "full": 5, "read-only": 5}  # of a recipe
-HELDOUT = ["--valid", "{text}", "--evaluate-every", "1"]
+HELDOUT = ["--valid", "{valid}", "--evaluate-every", "1"]
 RECIPES = {
     "adamw": [],
     "adagrad": ["--optimizer", "adagrad"],
@@ -33,8 +33,9 @@ RECIPES = {
 @pytest.fixture
 def pretrain(tmp_path: Path, tiny_config: ElmoConfig) -> Callable[..., Callable[[], None]]:
     """Make the command that trains a tiny biLM for three steps, with a checkpoint after each."""
-    text, config = tmp_path / "text.txt", tmp_path / "tiny.json"
-    text.write_text("\n".join(LINES) + "\n")
+    text, valid, config = (tmp_path / name for name in ("text.txt", "valid.txt", "tiny.json"))
+    for path in (text, valid):
+        path.write_text("\n".join(LINES) + "\n")
     tiny_config.dropout = 0.1
     tiny_config.to_json_file(config)
 
@@ -44,7 +45,7 @@ def pretrain(tmp_path: Path, tiny_config: ElmoConfig) -> Callable[..., Callable[
             *("--vocab-size", "20", "--negatives", "4", "--window", "5", "--batch-size", "4"),
             *("--max-steps", "3", "--keep", "1", "--log-every", "1", "--cpu"),
             *([] if "--valid" in recipe else ["--save-every", "1"]),
-            *(argument.format(text=text) for argument in recipe),
+            *(argument.format(valid=valid) for argument in recipe),
         ]
         return lambda: app([*arguments, "--resume"])
 

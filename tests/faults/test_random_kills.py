@@ -47,7 +47,9 @@ def make_command(
 ) -> Callable[[Path], Callable[[], None]]:
     """Make the command of a name that writes to a path."""
     text, settings = folder / "text.conll", folder / "config.json"
-    text.write_text(TEXT * 4)
+    valid = folder / "valid.conll"
+    for path in (text, valid):
+        path.write_text(TEXT * 4)
     if name.startswith("convert"):
         bilm = make_bilm(cell_clip=3, proj_clip=3, max_characters=50)  # as AllenNLP wants it
         source = write_bilm(folder / "source", bilm)
@@ -65,7 +67,7 @@ def make_command(
         arguments = [
             *("pretrain", "--train", str(text), "--config", str(settings), "--vocab-size", "20"),
             *("--negatives", "4", "--window", "5", "--batch-size", "4", "--max-steps", "6"),
-            *("--log-every", "1", "--valid", str(text), "--cpu"),
+            *("--log-every", "1", "--valid", str(valid), "--cpu"),
             *("--evaluate-every", "1", "--optimizer", "adagrad"),
         ]
     return lambda output: lambda: app([*arguments, "--output", str(output), "--resume"])

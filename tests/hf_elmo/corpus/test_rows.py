@@ -96,6 +96,14 @@ def test_shards_do_not_read_the_outputs_of_others(tmp_path: Path, id_column: str
     assert [Path(file).stem for file in rows.files] == ["b"] if id_column else ["a", "b"]
 
 
+def test_json_lines_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(
+        ValueError, match=r"Expected text, got .*a.jsonl. Its name is that of a dat"
+    ):
+        Rows(str(tmp_path / "*"), Settings())
+
+
 def test_the_parts_of_an_output_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "a.npz.partial").mkdir()

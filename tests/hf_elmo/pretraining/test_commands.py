@@ -190,7 +190,8 @@ def test_pretrain_refuses_more_negatives_than_words(folder: Path) -> None:
 
 def test_pretrain_evaluates_nearly_all_of_a_short_text(folder: Path) -> None:
     arguments = [*pretrain_arguments(folder, "model"), "--batch-size", 16]
-    run(*arguments, "--valid", folder / "text.txt", "--evaluate-every", 4)
+    shutil.copy(folder / "text.txt", folder / "valid.txt")
+    run(*arguments, "--valid", folder / "valid.txt", "--evaluate-every", 4)
 
     state = json.loads((folder / "model" / "checkpoint-4" / "trainer_state.json").read_text())
     (num_targets,) = [log["eval_targets"] for log in state["log_history"] if "eval_targets" in log]
@@ -246,13 +247,14 @@ def test_pretrain_counts_passes_over_the_text(folder: Path) -> None:
 
 
 def test_pretrain_trains_a_model_on_with_its_own_words(folder: Path, trained: Path) -> None:
-    (folder / "new.txt").write_text("a b zebra\n" * 30)
+    for name in ("new.txt", "valid.txt"):
+        (folder / name).write_text("a b zebra\n" * 30)
     arguments = pretrain_arguments(folder, "more")
     place = arguments.index("--config")
     arguments[place : place + 4] = ["--from", trained]
     arguments[2] = folder / "new.txt"
 
-    run(*arguments, "--batch-size", 4, "--valid", folder / "new.txt", "--evaluate-every", 2)
+    run(*arguments, "--batch-size", 4, "--valid", folder / "valid.txt", "--evaluate-every", 2)
 
     _, _, vocabulary = load_language_model(str(folder / "more"))
     assert vocabulary.words == TargetVocabulary.from_file(trained).words

@@ -8,14 +8,40 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
+from hf_elmo.pretraining.option_checks import is_own_file
 
 
-@pytest.mark.parametrize("name", ["text.jsonl", "x=1.PARQUET", "*.json.gz=2"])
+@pytest.mark.parametrize("name", ["text.jsonl", "x=1.PARQUET", "*.json.gz=2", "*"])
 def test_a_dataset_is_no_text(name: str, tmp_path: Path) -> None:
+    for file in ("text.jsonl", "x=1.PARQUET", "a.json.gz"):
+        (tmp_path / file).touch()
     command = ["pretrain", "--train", str(tmp_path / name), "--output", str(tmp_path / "model")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code != 0
-    assert "give its folder to --dataset" in " ".join(result.output.split())
+    assert "or give its folder to pretrain --dataset" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("option", ["--valid", "--vocab"])
+def test_held_out_text_and_target_words_are_not_trained_on(
+    command: list[str], option: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("a b\n")
+    (tmp_path / "b.txt").write_text("<S>\n</S>\n<UNK>\na\n")
+    (tmp_path / "link").symlink_to(tmp_path / "b.txt")
+    command += ["--train", str(tmp_path / "*.txt"), option, str(tmp_path / "link")]
+    result = CliRunner().invoke(app, command)
+    assert f"other files in --train than in {option}, got" in " ".join(result.output.split())
+
+
+def test_files_of_the_run_are_not_trained_on(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b c\nd e\n")
+    command += ["--train", str(tmp_path / "**" / "*.txt")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert (tmp_path / "model" / "target_vocab.txt").exists()
+    assert CliRunner().invoke(app, [*command, "--resume"]).exit_code == 0
+    own = ["target_vocab.txt", "checkpoint-2/x.txt", "a.txt", "a/runs"]
+    found = [name for name in own if is_own_file(str(tmp_path / name), tmp_path)]
+    assert found == own[:2]
 
 
 @pytest.fixture

@@ -199,7 +199,9 @@ def test_a_file_with_two_spellings_of_its_name_is_read_once(
 ) -> None:
     (tmp_path / "a.txt").write_text("a b\n")
     monkeypatch.chdir(tmp_path)
-    assert list(read_files(["a.txt", "./a.txt", "./*.txt"])(None)) == [["a", "b"]]
+    (tmp_path / "link").symlink_to("a.txt")
+    names = ["a.txt", "./a.txt", "./*.txt", tmp_path / "a.txt", "link"]
+    assert list(read_files(names)(None)) == [["a", "b"]]
     with pytest.raises(ValueError, match=r"one weight of a.txt, got 2 and 1"):
         read_files(["a.txt=2", "./a.txt"], has_weights=True)
 
