@@ -86,7 +86,7 @@ def embed_file(
             WRITERS[kind](parts, folder / "output")
             _write_receipt(receipt, folder, run, rows)
             _delete(folder / "replaced")
-            if output.is_dir():
+            if output.exists() and (output.is_dir() or (folder / "output").is_dir()):
                 output.replace(folder / "replaced")
             (folder / "output").replace(output)
         _delete(folder)

@@ -325,6 +325,16 @@ def test_only_an_output_is_overwritten(tiny_model: ElmoModel, text: Path) -> Non
             embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=overwrite)
 
 
+def test_a_folder_replaces_a_file(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors")
+    for kind in ("hdf5", "safetensors"):
+        embed_file(
+            text, output, tiny_model, tokenizer, SETTINGS, output_format=kind, overwrite=True
+        )
+    assert (output / "index.json").is_file()
+    assert sorted(path.name for path in text.parent.iterdir()) == ["text.txt", "vectors"]
+
+
 def test_a_full_disk_is_told_and_nothing_is_lost(
     tiny_model: ElmoModel, model_folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
