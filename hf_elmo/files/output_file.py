@@ -79,14 +79,20 @@ def replace(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_file(output: Path, parts: Iterable[str]) -> None:
-    """Write a text, or its parts, to a file (completely or not at all) or directly to a device."""
+def write_file(output: Path, parts: Iterable[str], *, errors: str = "strict") -> None:
+    """Write a text, or its parts, to a file (completely or not at all) or directly to a device.
+
+    Args:
+        output: The file or device.
+        parts: The text.
+        errors: Python's error handler for characters that are not Unicode.
+    """
     appends = is_device(output)
     # A symbolic link is kept: the file to which it points is replaced.
     target = nullcontext(output) if appends else replace(output.resolve())
     # The shell may have opened a file behind a device to append to it.
     mode = "a" if appends else "w"
-    with target as path, path.open(mode, encoding="utf-8", newline="\n") as file:
+    with target as path, path.open(mode, encoding="utf-8", errors=errors, newline="\n") as file:
         file.writelines([parts] if isinstance(parts, str) else parts)
 
 

@@ -293,7 +293,9 @@ def predict(
     """
     check_output_file(output, [source], overwrite=overwrite)
     parts = _predict(model, source, "predict", batch_size, device)
-    write_file(output, (line for part in parts for line in _describe(*part)))
+    lines = (line for part in parts for line in _describe(*part))
+    # A lone surrogate of the input, `"\\ud83d"`, is not UTF-8: it is written as it was escaped.
+    write_file(output, lines, errors="backslashreplace")
 
 
 def _describe(task: Task[Any, Any], examples: list[Any], found: list[Any]) -> Iterator[str]:

@@ -79,6 +79,11 @@ def test_a_redirected_output_is_appended_to(tmp_path: Path) -> None:
     assert path.read_text() == "earlier\nnew\n"
 
 
+def test_characters_that_are_not_unicode_can_be_escaped(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.jsonl", ['"\ud83d"\n'], errors="backslashreplace")
+    assert (tmp_path / "a.jsonl").read_text() == '"\\ud83d"\n'
+
+
 def test_tensors_have_the_mode_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "new").touch()
     save_tensors({"x": torch.zeros(1)}, tmp_path / "x.safetensors")

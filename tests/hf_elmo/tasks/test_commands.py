@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,6 +218,15 @@ def test_predictions_are_made_in_parts_and_written_together_or_not_at_all(
     monkeypatch.setattr(commands, "predict_examples", predict)
     assert "No memory is left." in refuse_to_predict(output, data, found)
     assert not list(tmp_path.glob("found.jsonl*"))
+
+
+def test_predictions_keep_characters_that_are_not_unicode(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = SimpleNamespace(to_json=lambda example, found: {"words": [example]})
+    monkeypatch.setattr(commands, "_predict", lambda *_: [(task, ["\ud83d"], [None])])
+    run("predict", "my-ner", data, tmp_path / "found.jsonl")
+    assert json.loads((tmp_path / "found.jsonl").read_text()) == {"words": ["\ud83d"]}
 
 
 def test_predictions_replace_no_file_of_the_users(data: Path, tmp_path: Path) -> None:
