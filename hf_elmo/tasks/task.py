@@ -145,13 +145,15 @@ class Task(ABC, Generic[Example, Found]):
         Args:
             preset: `paper` or `cpu`.
             examples: Training data; determines the labels.
-            bilm: Configuration of the biLM; the preset can override its mix.
+            bilm: Configuration of the biLM; the preset can override its mix. If it does not read
+                characters, the model has no character encoder.
             **fields: Fields that override the preset; `elmo` holds fields of the biLM.
         """
         chosen = self.presets[preset].fields
         elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
+        without = {} if bilm.char_embedding_size else {"char_size": 0, "num_char_filters": 0}
         config: ElmoTaskConfig = self.model.config_class(
-            **{**chosen, **self.describe(examples), **fields, "elmo": elmo}
+            **{**chosen, **without, **self.describe(examples), **fields, "elmo": elmo}
         )
         return config
 

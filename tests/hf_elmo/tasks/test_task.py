@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from task_cases import EXAMPLES
 
+from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import TASKS
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
+from hf_elmo.tasks.modeling import load_bilm
 from hf_elmo.tasks.task import batch_examples, describe_labels, predict
 from hf_elmo.tasks.task_inputs import WordInputs
 
@@ -54,6 +57,21 @@ def test_what_the_caller_sets_goes_before_the_preset(make_case: Callable[..., An
     config = make_case("ner", "paper", lstm_size=7, elmo={"mix_layers": "top"}).model.config
     assert (config.lstm_size, config.num_char_filters) == (7, 128)
     assert (config.bilm.mix_layers, config.bilm.mix_l2) == ("top", 0.1)
+
+
+@pytest.mark.parametrize("name", ["ner", "squad", "coref"])
+def test_a_task_over_a_bilm_of_words_reads_no_characters(name: str) -> None:
+    words = ["<S>", "</S>", "<UNK>", "cat"]
+    sizes = {"word_vocab_size": 5, "word_embedding_size": 4, "cell_size": 8, "projection_size": 4}
+    ends = {"sentence_start_word_id": 1, "sentence_end_word_id": 2}
+    bilm = ElmoModel(ElmoConfig(char_embedding_size=0, **sizes, **ends)).eval()
+    task, examples = TASKS[name], EXAMPLES[name]
+    config = task.make_config("cpu", examples, bilm.config)
+    assert (config.char_size, config.num_char_filters) == (0, 0)
+    model = task.model(config).eval()
+    load_bilm(model, bilm)
+    tokenizer = ElmoTokenizer.from_config(bilm.config, word_vocab=words)
+    assert len(predict(task, model, WordInputs(model, tokenizer), examples)) == len(examples)
 
 
 def test_labels_are_numbered() -> None:
