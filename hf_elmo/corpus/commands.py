@@ -36,6 +36,16 @@ InputFormatOption = Annotated[
 PipelineOption = Annotated[
     str, typer.Option(help="spaCy language or pipeline for --input-format raw.")
 ]
+DEFAULT_PIPELINE = "en"
+
+
+def check_pipeline(input_format: InputFormat, pipeline: str) -> None:
+    """Refuse a pipeline that has no effect."""
+    if input_format != "raw" and pipeline != DEFAULT_PIPELINE:
+        raise ValueError(
+            f"Expected --input-format raw with --pipeline {pipeline}, got {input_format}: only raw "
+            "text is split by spaCy."
+        )
 
 
 @report_errors
@@ -56,7 +66,7 @@ def embed(
     ],
     model: Annotated[str, typer.Option(help="Model: a folder or a Hub name.")] = BUNDLED_NAME,
     input_format: InputFormatOption = "text",
-    pipeline: PipelineOption = "en",
+    pipeline: PipelineOption = DEFAULT_PIPELINE,
     text_column: Annotated[
         str,
         typer.Option(
@@ -142,6 +152,7 @@ def embed(
     vectors are in OUTPUT.partial. With --shard 2/3, vectors.h5 is named vectors-00002-of-00003.h5.
     """  # noqa: D301 (click's marker for text without wrapping)
     _check_options(output, engine, address)
+    check_pipeline(input_format, pipeline)
     settings = Settings(
         model=model,
         input_format=input_format,

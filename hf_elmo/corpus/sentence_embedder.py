@@ -76,7 +76,8 @@ class SentenceEmbedder:
 
         Raises:
             TypeError: If the batch has another type.
-            ValueError: If the batch lacks the text column, or an argument is wrong.
+            ValueError: If the batch lacks the text column or has a column with the name of the new
+                one, or an argument is wrong.
         """
         if not isinstance(batch, Mapping) and not is_arrow(batch):
             raise TypeError(
@@ -88,6 +89,11 @@ class SentenceEmbedder:
             raise ValueError(
                 f"Expected a column {self.text_column!r} of sentences, got {', '.join(columns)}. "
                 "Name the right one with text_column."
+            )
+        if self.vectors_column in columns:
+            raise ValueError(
+                f"Expected no column {self.vectors_column!r} in the batch, because the vectors get "
+                "this name. Choose another name with vectors_column."
             )
         if isinstance(batch, Mapping):
             arrays = self.embed(map(split_words, batch[self.text_column]))

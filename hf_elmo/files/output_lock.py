@@ -37,6 +37,7 @@ def lock_output(output: Path, lock: Path) -> Iterator[None]:
     if get_rank() > 0:
         yield
         return
+    lock = lock.parent.resolve() / lock.name  # so that a link to a new folder can be made
     is_new = not lock.parent.exists()
     lock.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(lock.parent, os.W_OK):  # `FileLock` would report another process

@@ -10,7 +10,12 @@ import typer
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
-from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
+from hf_elmo.corpus.commands import (
+    DEFAULT_PIPELINE,
+    InputFormatOption,
+    PipelineOption,
+    check_pipeline,
+)
 from hf_elmo.files.output_file import check_output_file
 from hf_elmo.text.text_reader import find_files, read_files
 
@@ -42,7 +47,7 @@ def vocab(
     ] = None,
     min_count: Annotated[int, typer.Option(help="Minimum frequency of a word.", min=1)] = 1,
     input_format: InputFormatOption = "text",
-    pipeline: PipelineOption = "en",
+    pipeline: PipelineOption = DEFAULT_PIPELINE,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite an existing output.")
     ] = False,
@@ -55,6 +60,7 @@ def vocab(
     The file has one word per line: <S>, </S>, <UNK>, then all others by decreasing frequency. The
     sampled softmax needs this order.
     """  # noqa: D301 (click's marker for text without wrapping)
+    check_pipeline(input_format, pipeline)
     output = output / VOCABULARY_NAME if output.is_dir() else output
     sources = [name for pattern in files for name in find_files(pattern)]
     check_output_file(output, sources, overwrite=overwrite)
@@ -92,7 +98,7 @@ def evaluate(
         ),
     ] = None,
     input_format: InputFormatOption = "text",
-    pipeline: PipelineOption = "en",
+    pipeline: PipelineOption = DEFAULT_PIPELINE,
 ) -> None:
     """Compute the perplexity of a text, with the full softmax.
 
@@ -105,6 +111,7 @@ def evaluate(
     predicts pieces. The perplexity "per word" excludes sentence boundaries. All other perplexities
     include </S> in the forward direction and <S> in the backward direction.
     """  # noqa: D301 (click's marker for text without wrapping)
+    check_pipeline(input_format, pipeline)
     if batch_size is not None and protocol == "sentences":
         raise ValueError("Expected --protocol bilm-tf together with --batch-size.")
     language_model = load_language_model(resolve_name(model))
@@ -145,7 +152,7 @@ def score(
     files: Files,
     model: ModelName = BUNDLED_NAME,
     input_format: InputFormatOption = "text",
-    pipeline: PipelineOption = "en",
+    pipeline: PipelineOption = DEFAULT_PIPELINE,
 ) -> None:
     """Print each word and its log-probabilities in nats, as one tab-separated line per word.
 
@@ -163,6 +170,7 @@ def score(
     column 3  its log-probability given the words after it
     column 4  its log-probability given the words before and after it
     """  # noqa: D301 (click's marker for text without wrapping)
+    check_pipeline(input_format, pipeline)
     loaded = load_language_model(resolve_name(model))
     number, num_words, num_unknown = -1, 0, 0
     text = loaded[-1].read(read_files(files, input_format, pipeline))

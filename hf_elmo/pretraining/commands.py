@@ -18,7 +18,7 @@ from transformers import (
 from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.corpus.commands import InputFormatOption, PipelineOption
+from hf_elmo.corpus.commands import DEFAULT_PIPELINE, InputFormatOption, PipelineOption
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import (
@@ -67,7 +67,7 @@ def pretrain(
         ),
     ] = None,
     input_format: InputFormatOption = "text",
-    pipeline: PipelineOption = "en",
+    pipeline: PipelineOption = DEFAULT_PIPELINE,
     dataset: Annotated[
         str | None,
         typer.Option(help="Dataset to stream, instead of --train: a Hub name or a folder."),

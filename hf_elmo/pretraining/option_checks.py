@@ -13,6 +13,7 @@ import typer
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.corpus.commands import check_pipeline
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import PIECES_NAME, VOCABULARY_NAME
 from hf_elmo.text.text_reader import locate_file, measure_files
@@ -96,6 +97,7 @@ def check_options(context: typer.Context) -> None:
         raise ValueError("Expected --vocab-size with --units pieces, got --vocab.")
     if not options["resume"]:  # older versions allowed options without effect
         _refuse_unused_options(context)
+        check_pipeline(options["input_format"], options["pipeline"])
     check_output(output, resume=options["resume"], others=(VOCABULARY_NAME, PIECES_NAME))
 
 

@@ -41,6 +41,7 @@ OTHER_FORMATS = {
     b"PAR1": "a parquet file, which only pretrain --dataset and embed read",
 }
 PACKED_BYTES = 4096  # Zstandard bytes decompressed at once; the result can be 10,000 times larger
+MAX_WINDOW = 2**31  # of a Zstandard frame: that of zstd --long=31, the largest
 LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once
 BUFFER_SIZE = 65_536  # number of sentences that a shuffled pass holds in memory
 
@@ -273,7 +274,10 @@ class _ZstandardReader(io.RawIOBase):
                 if self._frame is not None:
                     raise EOFError("the file is truncated.")
                 return 0
-            self._frame = self._frame or self._zstandard.ZstdDecompressor().decompressobj()
+            self._frame = (
+                self._frame
+                or self._zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+            )
             try:
                 self._unpacked = memoryview(self._frame.decompress(packed))
             except self._zstandard.ZstdError as error:
@@ -304,7 +308,9 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     try:
         for number, line in enumerate(stream, start=1):
             text = line.decode()
-            yield text.removeprefix("\ufeff") if number == 1 else text
+            text = text.removeprefix("\ufeff") if number == 1 else text
+            if text:  # not only a byte order mark
+                yield text
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 in {name}, got byte {error.object[error.start]:#04x} in line "

@@ -123,9 +123,11 @@ def test_threads_are_set_when_the_model_is_loaded(tiny_folder: Path) -> None:
         (["A bank"], TypeError, "Expected a dictionary of columns, or .* pyarrow, got list"),
         ({"id": [1]}, ValueError, "Expected a column 'text' of sentences, got id"),
         (pa.table({"id": [1]}), ValueError, "Expected a column 'text' of sentences, got id"),
+        ({"text": [], "vectors": []}, ValueError, "Expected no column 'vectors' in the batch"),
+        (pa.table({"text": [""], "vectors": [1]}), ValueError, "Expected no column 'vectors'"),
     ],
 )
-def test_a_batch_that_has_no_text_is_refused(
+def test_a_batch_without_text_or_with_vectors_is_refused(
     batch: Any, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

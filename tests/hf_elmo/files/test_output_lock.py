@@ -51,6 +51,13 @@ def test_a_folder_that_cannot_be_written_to_is_named(
         pass
 
 
+def test_a_link_to_a_folder_that_does_not_exist_yet_is_locked(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("folder")
+    with lock_output(tmp_path / "link", tmp_path / "link" / ".lock"):
+        (tmp_path / "link" / "file").touch()
+    assert (tmp_path / "folder" / "file").exists()
+
+
 def test_an_output_is_free_after_an_error(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(KeyError), lock_output(tmp_path, tmp_path / ".lock"):

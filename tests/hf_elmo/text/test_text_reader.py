@@ -290,6 +290,14 @@ def test_a_compressed_file_that_is_damaged_is_named(
         list(read_files([tmp_path / f"a{suffix}"])(None))
 
 
+def test_zstandard_frames_with_a_large_window_are_read(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    parameters = zstandard.ZstdCompressionParameters(window_log=28)
+    frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    (tmp_path / "a.zst").write_bytes(frame.compress(b"Ein Satz .\n") + frame.flush())
+    assert list(read_files([tmp_path / "a.zst"])(None)) == [["Ein", "Satz", "."]]
+
+
 def test_several_zstandard_frames_are_one_text(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     texts = [b"one\n", b"", b"two\n", b"three\n" * 50_000]
@@ -301,6 +309,11 @@ def test_several_zstandard_frames_are_one_text(tmp_path: Path) -> None:
 
 def read(lines: list[bytes], input_format: Any, pipeline: str = "en") -> Iterator[list[str]]:
     return read_sentences(io.BytesIO(b"".join(lines)), input_format, pipeline, "x.txt")
+
+
+@pytest.mark.parametrize("form", ["text", "raw", "conllu"])
+def test_a_byte_order_mark_alone_is_no_sentence(form: str) -> None:
+    assert list(read(["\ufeff".encode()], form)) == []
 
 
 def test_text_is_a_sentence_a_line() -> None:
