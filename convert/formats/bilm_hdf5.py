@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -155,7 +156,9 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             options = {**options, "char_cnn": None}
             files.append(sources.token_embeddings)
         vocabulary = sources.vocabulary or _find(weights, VOCABULARY_NAME)
-        softmax_path = sources.softmax or _find_own_softmax(sources, variables)
+        own_softmax = _find_own_softmax(sources, variables)
+        has_words = sources.vocabulary or _places(weights, VOCABULARY_NAME)[0].is_file()
+        softmax_path = sources.softmax or (own_softmax if has_words else None)
         if softmax_path is not None:
             softmax = stack.enter_context(open_variables(softmax_path))
             variables = _add_softmax(variables, softmax, softmax_path)
@@ -165,9 +168,13 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
                 f"{sources.softmax}: expected the softmax's vocabulary next to {weights}, found "
                 "none. Pass it with --vocabulary."
             )
-        yield bilm_variables.gather_checkpoint(
+        checkpoint = bilm_variables.gather_checkpoint(
             options, variables, files=tuple(files), vocabulary=vocabulary
         )
+        if own_softmax is not None and softmax_path is None:
+            left_out = (*checkpoint.left_out, f"{own_softmax.name}: needs --vocabulary")
+            checkpoint = replace(checkpoint, left_out=left_out)
+        yield checkpoint
 
 
 def _places(weights: Path, name: str) -> tuple[Path, Path]:
@@ -186,11 +193,11 @@ def _find(weights: Path, name: str) -> Path | None:
 
 
 def _find_own_softmax(sources: Sources, variables: dict[str, LazyTensor]) -> Path | None:
-    """Find the softmax where the writer puts it, together with its vocabulary."""
-    if sources.vocabulary or sources.token_embeddings or any("softmax/" in x for x in variables):
+    """Find the softmax where the writer puts it."""
+    if sources.softmax or sources.token_embeddings or any("softmax/" in x for x in variables):
         return None
-    own = [_places(sources.checkpoint, name)[0] for name in (SOFTMAX_NAME, VOCABULARY_NAME)]
-    return own[0] if all(path.is_file() for path in own) else None
+    own = _places(sources.checkpoint, SOFTMAX_NAME)[0]
+    return own if own.is_file() else None
 
 
 def find_options(weights: Path) -> Path:

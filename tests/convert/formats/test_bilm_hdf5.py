@@ -236,6 +236,25 @@ def test_a_softmax_beside_the_weights_is_read(
             assert torch.equal(again[name], tensor), name
 
 
+def test_a_softmax_beside_the_weights_is_read_with_another_vocabulary_or_reported(
+    softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    path = write_bilm(tmp_path, make_bilm()).rename(tmp_path / "x_weights.hdf5")
+    (tmp_path / "softmax.hdf5").rename(tmp_path / "x_softmax_weights.hdf5")
+    vocabulary = (tmp_path / "vocab.txt").rename(tmp_path / "words.txt")
+    conversion = convert_checkpoint(path, tmp_path / "without")
+    assert conversion.left_out == ("x_softmax_weights.hdf5: needs --vocabulary",)
+    convert_checkpoint(path, tmp_path / "model", vocabulary=vocabulary)
+    assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.vocab_size == 6
+
+
+def test_a_vocabulary_without_a_softmax_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("<S>\n")
+    path = write_bilm(tmp_path, make_bilm())
+    with pytest.raises(ConversionError, match="expected a word table or a softmax for the words"):
+        convert_checkpoint(path, tmp_path / "model", vocabulary=tmp_path / "words.txt")
+
+
 def test_several_mixes_are_omitted_with_a_warning(tmp_path: Path) -> None:
     convert_checkpoint(write_bilm(tmp_path / "source", make_bilm()), tmp_path / "model")
     mix = {"weights": [0.0, 0.0, 0.0], "gamma": 1.0, "layer_norm": False}
