@@ -32,6 +32,7 @@ from convert.publish import check_name, push_folder
 from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig
+from hf_elmo.files.output_file import find_place
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,9 @@ def convert_checkpoint(
 
     Args:
         source: File, folder, archive, web address, name of a published model, or Hub name.
-        target: File or folder to write.
+        target: File or folder to write. A link to a folder is kept for the format "huggingface":
+            the folder is replaced. Links to files are replaced, because files beside them belong
+            to the target.
         to: Name of the target's format, one of `FORMATS`.
         dtype: Data type in the target: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
@@ -127,7 +130,9 @@ def convert_checkpoint(
     """
     others = {name: str(path) for name, path in companions.items() if path is not None}
     names = {"checkpoint": str(source), **others}
-    target, writer = Path(target), find_writer(to)
+    writer, target = find_writer(to), Path(target)
+    if to == hf_folder.FORMAT.name:  # other formats have files beside the target
+        target = find_place(target)
     if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
         raise ConversionError("Expected --to huggingface with --verify or --push.")
     if weights_license is not None and to != hf_folder.FORMAT.name:

@@ -152,13 +152,21 @@ def test_folder_for_the_target_must_be_there(weights: Path, place: Path) -> None
         convert_checkpoint(weights, place / "missing" / "model")
 
 
-def test_link_as_target_is_not_followed(weights: Path, place: Path, tmp_path: Path) -> None:
+def test_link_to_a_folder_as_target_is_kept(weights: Path, place: Path, tmp_path: Path) -> None:
     (place / "model").symlink_to(tmp_path / "elsewhere")
+    convert_checkpoint(weights, place / "model")
     with pytest.raises(ConversionError, match="is there already"):
         convert_checkpoint(weights, place / "model")
     convert_checkpoint(weights, place / "model", force=True)
-    assert not (place / "model").is_symlink()
-    assert not (tmp_path / "elsewhere").exists()
+    assert (place / "model").is_symlink()
+    assert (tmp_path / "elsewhere" / "config.json").is_file()
+
+
+def test_link_to_a_file_as_target_is_replaced(weights: Path, place: Path, tmp_path: Path) -> None:
+    (place / "x.hdf5").symlink_to(tmp_path / "elsewhere.hdf5")
+    convert_checkpoint(weights, place / "x.hdf5", to="bilm-hdf5", force=True)
+    assert not (place / "x.hdf5").is_symlink()
+    assert not (tmp_path / "elsewhere.hdf5").exists()
 
 
 def test_too_little_space_is_said_before_anything_is_written(
