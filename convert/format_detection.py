@@ -1,5 +1,6 @@
 """Find the checkpoint in a file, a folder or an archive, and detect its format."""
 
+import json
 import os
 from itertools import islice
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import NamedTuple
 from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
 from convert.layout import ConversionError, Format, Writer
 from convert.unpack import is_archive, unpack
+from hf_elmo import ElmoConfig
 
 HIDDEN = (".", "__MACOSX")  # prefixes of files that operating systems add
 MAX_DEPTH = 4  # of nested folders
@@ -57,6 +59,7 @@ def find_checkpoint(path: Path, folder: Path, archives: tuple[Path, ...] = ()) -
     if reader is not None:
         return Found(path, reader, archives)
     if path.is_dir():
+        _refuse_task_model(path)
         return find_checkpoint(_find_one(path), folder, archives)
     if not is_archive(path):
         raise ConversionError(f"{path}: unknown file format. See --list-formats.")
@@ -71,6 +74,21 @@ def find_checkpoint(path: Path, folder: Path, archives: tuple[Path, ...] = ()) -
     unpack(path, unpacked)
     content = unpacked if archives else _add_neighbours(path, unpacked)
     return find_checkpoint(content, folder, (*archives, path))
+
+
+def _refuse_task_model(folder: Path) -> None:
+    """Refuse the folder of another model of this package, in which checkpoints may be found."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if isinstance(kind, str) and kind.startswith(f"{ElmoConfig.model_type}-"):
+        raise ConversionError(
+            f"{folder}: expected a biLM, got a model of the type {kind}. Convert the biLM with "
+            "which it was trained. To write the model itself in another format, see python -m "
+            "hf_elmo export."
+        )
 
 
 def _find_one(folder: Path) -> Path:

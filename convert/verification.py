@@ -103,6 +103,7 @@ def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[
     if num_stored != len(lines):
         raise ConversionError(
             f"{path}: expected an array for each of the {len(lines)} sentences, got {num_stored}."
+            + (" If sentences are equal, pass their text with --sentences." if not text else "")
         )
     return [line.split() for line in lines]
 

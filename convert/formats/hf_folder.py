@@ -111,7 +111,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     if (folder / PIECES_NAME).is_file():
         raise ConversionError(
             f"{folder}: expected a model over characters or words, got one over pieces "
-            f"({PIECES_NAME}), which other formats cannot hold."
+            f"({PIECES_NAME}), which the converter does not support. Use its folder as it is."
         )
     try:
         file = safe_open(path, framework="pt")

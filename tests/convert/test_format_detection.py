@@ -166,6 +166,13 @@ def test_several_models_are_refused(tmp_path: Path) -> None:
         convert_checkpoint(tmp_path, tmp_path / "model")
 
 
+def test_a_task_model_is_refused_by_its_type(tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "checkpoint-2")
+    (tmp_path / "config.json").write_text('{"model_type": "elmo-ner"}')
+    with pytest.raises(ConversionError, match="expected a biLM, got a model of the type elmo-ner"):
+        convert_checkpoint(tmp_path, tmp_path.with_name("model"))
+
+
 def test_archive_without_model_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
         file.writestr("pytorch_model.bin", b"x")

@@ -153,6 +153,11 @@ def drop_layer(folder: Path) -> None:
         file["1"] = top
 
 
+def drop_index(folder: Path) -> None:
+    with h5py.File(folder / "x.hdf5", "a") as file:  # as of two equal sentences
+        file["sentence_to_index"] = [json.dumps({"bank": "0"})]
+
+
 def drop_all(folder: Path) -> None:
     write_activations(folder / "x.hdf5", [])
     (folder / "x.txt").write_text("")
@@ -164,6 +169,10 @@ MISTAKES = {
     "text of another": (
         lambda folder: write_lines(folder / "x.txt", ["a"]),
         "an array for each of the 1 sentences, got 4",
+    ),
+    "equal sentences": (
+        drop_index,
+        "the 1 sentences, got 4. If sentences are equal, pass their text with --sentences",
     ),
     "only the top layer": (
         drop_layer,
