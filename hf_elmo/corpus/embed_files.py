@@ -99,7 +99,9 @@ def _check_replaceable(output: Path, rows: Rows) -> None:
         Path(name).exists() and output.exists() and output.samefile(name)
         for name in [*rows.files, *rows.left_out]
     ):
-        raise FileExistsError(f"{output} is the input. Choose another output.")
+        raise FileExistsError(
+            f"{output} is the input. Choose another output, or delete it if it is an old one."
+        )
     names = sorted(path.name for path in output.iterdir()) if output.is_dir() else []
     others = [name for name in names if not OUTPUT_PART.fullmatch(name)]
     if others and (others != [FOLDER_INDEX] or others == names):

@@ -3,8 +3,8 @@
 import shutil
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -162,6 +162,14 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         )
         return None
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with _name_checkpoint(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with _name_checkpoint(checkpoint):
+            super()._load_rng_state(checkpoint)
+
     def _load_best_model(self) -> None:
         best = self._find_best(Path(str(self.args.output_dir)))
         if best is not None:
@@ -215,6 +223,18 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         others = [step for step in steps if step not in protected]
         for step in others[: max(0, len(steps) - max(self._num_kept, len(protected)))]:
             shutil.rmtree(found[step], ignore_errors=True)
+
+
+@contextmanager
+def _name_checkpoint(checkpoint: str | None) -> Iterator[None]:
+    """Name the checkpoint if its files cannot be read, although they are not cut off."""
+    try:
+        yield
+    except (EOFError, RuntimeError) as error:
+        raise OSError(
+            f"Expected to load {checkpoint}, got: {error}. If it is damaged, delete this folder: "
+            "--resume then continues from the checkpoint before it."
+        ) from error
 
 
 class _Averaging(TrainerCallback):

@@ -1,5 +1,6 @@
 """Training of task models."""
 
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -148,6 +149,17 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(
     with pytest.warns(UserWarning, match=r"Deleting .*checkpoint-12: "):
         again.train(resume_from_checkpoint=True)
     assert again.state.epoch == 3
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_named(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(make_case, tmp_path, Stop(2)).train()
+    with zipfile.ZipFile(tmp_path / "checkpoint-12" / "optimizer.pt", "w") as file:
+        file.writestr("archive/data.pkl", b"")
+    with pytest.raises(OSError, match=r"load .*checkpoint-12, got: .* delete this folder: --res"):
+        make_trainer(make_case, tmp_path).train(resume_from_checkpoint=True)
 
 
 def test_the_average_of_the_weights_is_what_is_kept(
