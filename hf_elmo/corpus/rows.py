@@ -141,8 +141,9 @@ class Rows:
         self.shard = Shard.parse(settings.shard)
         self.left_out = [] if output is None else _find_outputs(self.files, output, self.shard)
         if self.left_out:
-            self.files = [name for name in self.files if name not in set(self.left_out)]
-            listed = f"{self.left_out[0]}" + ", ..." * (len(self.left_out) > 1)
+            outputs = set(self.left_out)
+            self.files = [name for name in self.files if name not in outputs]
+            listed = self.left_out[0] + ", ..." * (len(outputs) > 1)
             if not self.files:
                 raise FileNotFoundError(
                     f"Expected files to read, found only outputs of this command at {source}: "
