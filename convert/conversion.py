@@ -229,7 +229,6 @@ def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Chec
             sources = replace(fetched.sources, checkpoint=found.path)
             checkpoint = stack.enter_context(found.reader.open(sources))
             _check_shapes(checkpoint, fetched.name)
-            _check_vocabulary(checkpoint, fetched)
         except ConversionError as error:
             if not fetched.downloads:
                 raise
@@ -257,16 +256,6 @@ def _check_companions(reader: Format, sources: Sources) -> None:
             raise ConversionError(f"{reader.name}: expected no {option}, got {path}.")
         if path is not None and name != "checkpoint" and not path.exists():
             raise ConversionError(f"{option}: expected a file, found none at {path}.")
-
-
-def _check_vocabulary(checkpoint: Checkpoint, fetched: Fetched) -> None:
-    """Refuse a vocabulary without effect, except one that the catalogue lists."""
-    given, words = fetched.sources.vocabulary, checkpoint.words or checkpoint.target_words
-    if given is not None and words is None and fetched.published is None:
-        raise ConversionError(
-            f"{given}: expected a word table or a softmax for the words of --vocabulary, found "
-            "neither. Pass the softmax with --softmax, or leave out --vocabulary."
-        )
 
 
 def _check_shapes(checkpoint: Checkpoint, source: str) -> None:

@@ -239,7 +239,7 @@ def _check_state(config: ElmoConfig, state: ElmoState, batch: int) -> ElmoState:
         raise ValueError(
             f"Expected an ElmoState, got {type(state).__name__}. Pass the state of an output. It "
             "is lost (LostState) if another program rebuilds the output, for example accelerate "
-            "with mixed precision: call the unwrapped model."
+            "with mixed precision: call the model before it is prepared."
         )
     if (state.backward is not None) != config.bidirectional:
         raise ValueError(

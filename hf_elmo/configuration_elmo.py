@@ -228,7 +228,10 @@ class ElmoConfig(PreTrainedConfig):
         return {task: {"impl": impl, "pt": model} for task in ("token-classification", "ner")}
 
     def validate_token_ids(self) -> None:
-        """Accept any `pad_token_id`: Trainer copies the tokenizer's, which is no target word's."""
+        """Skip transformers' check: Trainer copies the tokenizer's `pad_token_id`.
+
+        It is not the id of a target word, and `vocab_size` is the number of target words.
+        """
 
     def validate_elmo_sizes(self) -> None:
         """Check that every width and count is in its range."""

@@ -7,6 +7,7 @@ import spacy
 import typer
 
 from hf_elmo.command_errors import report_errors
+from hf_elmo.files.output_file import check_output_file
 
 from .mix_report import collect_mixes, draw_table, plot_mixes
 
@@ -28,12 +29,17 @@ def show_mix(
         Path | None,
         typer.Option(help="Write a plot to this file, such as mix.svg; needs matplotlib."),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Overwrite an existing plot.")
+    ] = False,
 ) -> None:
     """Show how each component of a trained pipeline mixes ELMo's layers.
 
     Each row is a mix: the shares of the word vectors and of each LSTM layer, then gamma. The shares
     add up to 1; gamma is the factor of the weighted sum.
     """
+    if plot is not None:
+        check_output_file(plot, overwrite=overwrite)
     mixes = collect_mixes(spacy.load(pipeline))
     if not mixes:
         raise ValueError(

@@ -140,6 +140,7 @@ class LayerSource:
         held = {id(doc): self.held.take(doc) for doc in docs if id(doc) not in found}
         found |= {number: layers for number, layers in held.items() if layers is not None}
         lacking = [doc for doc in docs if id(doc) not in found]
+        self.held.warn_of_trimmed(lacking)
         if not is_train and any(doc.vocab is not self.vocab for doc in lacking):
             warnings.warn(
                 "A component reads the 'elmo' component of another pipeline, which is not saved "

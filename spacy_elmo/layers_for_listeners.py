@@ -1,6 +1,7 @@
 """Layers of docs in a pipeline, held until the last listener has read them."""
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -85,8 +86,6 @@ class HeldLayers:
         held = self._find(doc)
         layers = None if held is None else held.layers  # read once: another thread may set None
         if held is None or layers is None:
-            if held is not None and held.was_trimmed:
-                self._warn_of_trimming()
             return None
         held.num_readers -= 1
         if held.num_readers <= 0:
@@ -118,13 +117,15 @@ class HeldLayers:
             held.was_trimmed = True
             self._drop(doc, held)
 
-    def _warn_of_trimming(self) -> None:
-        warnings.warn(
-            "Layers of docs were dropped, and are computed again for each component that reads "
-            f"'elmo': those of all docs of a batch need more than {self.max_bytes >> 20} MB. "
-            "Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
-            stacklevel=3,
-        )
+    def warn_of_trimmed(self, docs: Iterable[Doc]) -> None:
+        """Warn if layers of docs that are needed now were dropped for lack of room."""
+        if any(held.was_trimmed for doc in docs if (held := self._find(doc)) is not None):
+            warnings.warn(
+                "Layers of docs were dropped, and are computed again for each component that reads "
+                f"'elmo': those of all docs of a batch need more than {self.max_bytes >> 20} MB. "
+                "Pass a smaller batch_size to nlp.pipe, or set nlp.batch_size.",
+                stacklevel=3,
+            )
 
     def _drop(self, doc: Doc, held: HeldDoc) -> None:
         held.layers = None

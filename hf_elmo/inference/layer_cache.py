@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import IO
+from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -55,12 +57,14 @@ class LayerCache:
         """Delete all entries."""
         num_cells = self.max_bytes // 2
         self._cells: npt.NDArray[np.int16]
+        self._file: IO[bytes] | None = None
         if self.folder is None or num_cells == 0:
             self._cells = np.empty(num_cells, dtype=np.int16)
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=self.folder) as file:  # the file exists as long as it is mapped
-                self._cells = np.memmap(file, dtype=np.int16, mode="w+", shape=num_cells)
+            self._file = TemporaryFile(dir=self.folder)  # noqa: SIM115 (closed with the cells)
+            self._cells = np.memmap(self._file, dtype=np.int16, mode="w+", shape=num_cells)
+            finalize(self._cells, self._file.close)
         self._positions: dict[bytes, tuple[int, tuple[int, int, int]]] = {}
         self._num_used = 0
         self.is_full = self.max_bytes == 0
@@ -107,7 +111,7 @@ class LayerCache:
             if key in self._positions or self.is_full:
                 return
             stop = self._num_used + rows.size
-            if stop <= len(self._cells):
+            if stop <= len(self._cells) and self._reserve(stop):
                 self._cells[self._num_used : stop] = rows.ravel()
                 self._positions[key] = (self._num_used, rows.shape)
                 self._num_used = stop
@@ -118,6 +122,20 @@ class LayerCache:
                     "each epoch. To enlarge it, set --cache-bytes (train) or max_bytes (spaCy).",
                     len(self),
                 )
+
+    def _reserve(self, stop: int) -> bool:
+        """Reserve disk space for the cells up to `stop`; return whether there is room.
+
+        A write to a mapped file on a full disk would end the process.
+        """
+        if self._file is None or not hasattr(os, "posix_fallocate"):
+            return True
+        try:
+            os.posix_fallocate(self._file.fileno(), 2 * self._num_used, 2 * (stop - self._num_used))
+        except OSError as error:
+            logger.warning("The folder of the cache, %s, has no room: %s.", self.folder, error)
+            return False
+        return True
 
     def _get(self, key: bytes) -> npt.NDArray[np.int16]:
         start, shape = self._positions[key]

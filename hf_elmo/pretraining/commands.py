@@ -22,6 +22,7 @@ from hf_elmo.corpus.commands import DEFAULT_PIPELINE, InputFormatOption, Pipelin
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import (
+    PIECES_NAME,
     VOCABULARY_NAME,
     TargetVocabulary,
     build_pieces,
@@ -323,7 +324,8 @@ def _choose_vocabulary(
     """Read target words or pieces, or build them from the text; a resumed run keeps its own."""
     given = None if path is None else TargetVocabulary.from_file(path)
     for checkpoint in [] if resumed is None else list_checkpoints(resumed).values():
-        if not is_complete(checkpoint / VOCABULARY_NAME):  # such a checkpoint is skipped
+        names = (VOCABULARY_NAME, PIECES_NAME) if units == "pieces" else (VOCABULARY_NAME,)
+        if not all(is_complete(checkpoint / name) for name in names):  # it is skipped later
             continue
         known = load_vocabulary(str(checkpoint))
         if known is not None and given is not None and known.words != given.words:

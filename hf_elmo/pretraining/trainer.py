@@ -20,7 +20,7 @@ from transformers import (
 from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.scores import convert_to_perplexity
-from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.vocabulary import PIECES_NAME, TargetVocabulary
 from hf_elmo.language_model.window_streams import WindowCollator, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
@@ -104,7 +104,8 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
     def list_files(self, checkpoint: Path) -> list[str]:
         """List the files of a checkpoint for this number of processes."""
-        return list_files(checkpoint, self.args.world_size)
+        pieces = [] if self._vocabulary.pieces is None else [PIECES_NAME]
+        return [*list_files(checkpoint, self.args.world_size), *pieces]
 
     def restore_position(self, checkpoint: Path) -> bool:
         """Restore the used training time; return whether the steps or the time are used up."""

@@ -94,7 +94,7 @@ def train(
         Literal["none", "sentence", "batch"] | None,
         typer.Option(
             help="Layer normalization before each mix, with the mean and variance of each sentence "
-            "or of the complete batch, so that results depend on the batch size."
+            "or of the complete batch. With batch, results depend on the batch size."
         ),
     ] = None,
     mix_l2: Annotated[

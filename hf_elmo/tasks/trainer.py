@@ -119,7 +119,11 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
     def list_files(self, checkpoint: Path) -> list[str]:
         trained = [] if self._average is None else [TRAINED_NAME]
-        states = [OPTIMIZER_NAME, SCHEDULER_NAME, *list_random_states(self.args.world_size)]
+        states = [
+            OPTIMIZER_NAME,
+            SCHEDULER_NAME,
+            *list_random_states(checkpoint, self.args.world_size),
+        ]
         return [SAFE_WEIGHTS_NAME, *states, *trained]
 
     def restore_position(self, checkpoint: Path) -> bool:

@@ -16,5 +16,6 @@ def check_text_names(names: Iterable[str]) -> None:
         if re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).endswith(DATASET_SUFFIXES):
             raise ValueError(
                 f"Expected text, got {name}. Its name is that of a dataset. Write its text to a "
-                "file, one sentence per line, or give its folder to pretrain --dataset."
+                "file, one sentence per line. Only pretrain --dataset reads such files, and embed "
+                "reads parquet."
             )

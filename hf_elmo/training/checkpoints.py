@@ -4,10 +4,11 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
@@ -153,7 +154,8 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         if self.state.best_model_checkpoint is None:
             return None
         best = folder / Path(self.state.best_model_checkpoint).name
-        if is_complete(best / SAFE_WEIGHTS_NAME):
+        trained = [TRAINED_NAME] if (best / TRAINED_NAME).exists() else []
+        if all(is_complete(best / name) for name in (SAFE_WEIGHTS_NAME, *trained)):
             return best
         warnings.warn(
             f"The best checkpoint, {best}, is missing or damaged. The model is that of the last "
@@ -230,7 +232,9 @@ def _name_checkpoint(checkpoint: str | None) -> Iterator[None]:
     """Name the checkpoint if its files cannot be read, although they are not cut off."""
     try:
         yield
-    except (EOFError, RuntimeError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # torch.load raises many kinds
         raise OSError(
             f"Expected to load {checkpoint}, got: {error}. If it is damaged, delete this folder: "
             "--resume then continues from the checkpoint before it."
@@ -300,18 +304,24 @@ def is_complete(path: Path) -> bool:
         return zipfile.is_zipfile(path)
     if path.suffix == ".json":
         return read_json(path) is not None
+    if path.suffix == ".txt":
+        return path.read_bytes().endswith(b"\n")
     try:
-        with safe_open(path, "np") if path.suffix == ".safetensors" else nullcontext():
+        with safe_open(path, "np"):
             return True
     except SafetensorError:
         return False
 
 
-def list_random_states(num_processes: int) -> list[str]:
-    """List the files with the states of the random generators, as Trainer names them."""
-    if num_processes == 1:
-        return ["rng_state.pth"]
-    return [f"rng_state_{rank}.pth" for rank in range(num_processes)]
+def list_random_states(checkpoint: Path, num_processes: int) -> list[str]:
+    """List the files with the states of the random generators, as Trainer names them.
+
+    If another number of processes wrote the checkpoint, no file is listed: the states start anew.
+    """
+    names = [f"rng_state_{rank}.pth" for rank in range(num_processes)]
+    names = names if num_processes > 1 else ["rng_state.pth"]
+    found = {path.name for path in checkpoint.glob("rng_state*.pth")}
+    return [] if found - set(names) else names
 
 
 def find_last_checkpoint(folder: Path, list_files: Callable[[Path], Iterable[str]]) -> Path | None:
@@ -350,4 +360,4 @@ def list_files(checkpoint: Path, num_processes: int) -> list[str]:
         )
     states = [STATE_NAME.format(rank=rank) for rank in range(num_processes)]
     trained = [TRAINED_NAME] if position.get("is_averaged") else []
-    return [*FILES, *states, *list_random_states(num_processes), *trained]
+    return [*FILES, *states, *list_random_states(checkpoint, num_processes), *trained]

@@ -42,5 +42,5 @@ def test_an_output_moves_to_a_device_with_its_state(tiny_model: ElmoModel) -> No
 def test_a_state_that_another_program_lost_is_refused(tiny_model: ElmoModel) -> None:
     batch = make_batch(tiny_model.config, SENTENCES)
     rebuilt = convert_outputs_to_fp32(tiny_model.forward)(*batch)
-    with pytest.raises(ValueError, match=r"LostState.*call the unwrapped model"):
+    with pytest.raises(ValueError, match=r"LostState.*call the model before"):
         tiny_model(*batch, state=rebuilt.state)

@@ -15,6 +15,18 @@ def test_command_shows_the_table(trained: Language, tmp_path: Path) -> None:
     assert "tagger2" in result.output
 
 
+def test_a_plot_overwrites_no_file_of_the_users(trained: Language, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    trained.to_disk(tmp_path / "pipeline")
+    plot = tmp_path / "mix.svg"
+    plot.write_text("mine")
+    command = ["show-mix", str(tmp_path / "pipeline"), "--plot", str(plot)]
+    assert "give --overwrite" in CliRunner().invoke(app, command).stderr
+    assert plot.read_text() == "mine"
+    assert CliRunner().invoke(app, [*command, "--overwrite"]).exit_code == 0
+    assert plot.read_text() != "mine"
+
+
 @pytest.mark.parametrize(
     ("is_pipeline", "message"), [(True, "spacy_elmo.ElmoListener.v1"), (False, "Can't find model")]
 )

@@ -248,13 +248,6 @@ def test_a_softmax_beside_the_weights_is_read_with_another_vocabulary_or_reporte
     assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.vocab_size == 6
 
 
-def test_a_vocabulary_without_a_softmax_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "words.txt").write_text("<S>\n")
-    path = write_bilm(tmp_path, make_bilm())
-    with pytest.raises(ConversionError, match="expected a word table or a softmax for the words"):
-        convert_checkpoint(path, tmp_path / "model", vocabulary=tmp_path / "words.txt")
-
-
 def test_several_mixes_are_omitted_with_a_warning(tmp_path: Path) -> None:
     convert_checkpoint(write_bilm(tmp_path / "source", make_bilm()), tmp_path / "model")
     mix = {"weights": [0.0, 0.0, 0.0], "gamma": 1.0, "layer_norm": False}

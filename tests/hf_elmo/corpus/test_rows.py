@@ -93,7 +93,7 @@ def test_shards_do_not_read_the_outputs_of_others(tmp_path: Path, id_column: str
     pattern, settings = str(tmp_path / "*.parquet"), Settings(id_column=id_column, shard="2/2")
     with pytest.warns(UserWarning, match="Not reading outputs of .*all-00001-of-00002.parquet"):
         rows = Rows(pattern, settings, tmp_path / "all-00002-of-00002.parquet")
-    assert [Path(file).stem for file in rows.files] == ["b"] if id_column else ["a", "b"]
+    assert [Path(file).stem for file in rows.files] == (["b"] if id_column else ["a", "b"])
 
 
 def test_json_lines_are_no_text(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The cache of layers, in memory and on disk."""
 
+import errno
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -92,6 +94,23 @@ def test_cache_of_no_bytes_only_computes(
     assert len(list(cache.fetch([["a"], ["a"]], compute))) == 2
     assert len(cache) == 0
     assert not caplog.records  # no advice to enlarge it
+
+
+def test_a_full_disk_ends_the_storage_not_the_process(
+    tmp_path: Path,
+    compute: Computer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cache = LayerCache(10_000, tmp_path)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    assert len(list(cache.fetch([["a"], ["b"]], compute))) == 2
+    assert (len(cache), cache.is_full) == (0, True)
+    assert "has no room" in caplog.text
 
 
 def test_words_are_not_glued_together(compute: Computer) -> None:

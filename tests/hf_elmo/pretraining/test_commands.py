@@ -363,6 +363,16 @@ def test_pretrain_over_pieces_goes_on_exactly(spelled: Path) -> None:
     assert all(torch.equal(parts[name], whole[name]) for name in whole)
 
 
+def test_a_checkpoint_with_damaged_pieces_is_skipped(spelled: Path) -> None:
+    run(*units_arguments(spelled, "whole", "pieces"), "--save-every", 2)
+    last = max((spelled / "whole").glob("checkpoint-*"), key=lambda x: int(x.name.split("-")[1]))
+    (last / "pieces.json").write_bytes(b"")
+    (spelled / "whole" / "model.safetensors").unlink()
+    with pytest.warns(UserWarning, match=r"Skipping .*: missing or damaged: pieces.json"):
+        run(*units_arguments(spelled, "whole", "pieces"), "--save-every", 2, "--resume")
+    assert (spelled / "whole" / "model.safetensors").exists()
+
+
 def test_pretrain_trains_a_model_over_pieces_on_with_its_pieces(spelled: Path) -> None:
     run(*units_arguments(spelled, "model", "pieces"))
     arguments = pretrain_arguments(spelled, "more")

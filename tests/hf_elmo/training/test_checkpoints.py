@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from hf_elmo.training.checkpoints import FILES, find_last_checkpoint, list_files
+from hf_elmo.training.checkpoints import FILES, find_last_checkpoint, list_files, list_random_states
 
 
 def find(folder: Path, num_processes: int = 1) -> Path | None:
@@ -29,7 +29,7 @@ def write(path: Path, step: int = 1) -> None:
     elif path.suffix in (".pt", ".pth"):
         torch.save({"x": torch.zeros(9)}, path)
     else:
-        path.write_text(json.dumps({"global_step": step}))
+        path.write_text(json.dumps({"global_step": step}) + "\n")
 
 
 def test_the_last_checkpoint_is_that_of_the_most_steps(tmp_path: Path) -> None:
@@ -59,13 +59,27 @@ def test_a_checkpoint_without_a_file_is_skipped_with_a_warning(tmp_path: Path) -
 def test_a_damaged_checkpoint_is_skipped(name: str, is_empty: bool, tmp_path: Path) -> None:
     complete = make_checkpoint(tmp_path, 3)
     path = make_checkpoint(tmp_path, 6) / name
-    if path.suffix == ".txt" and not is_empty:
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[: 0 if is_empty else -3])
+    path.write_bytes(path.read_bytes()[: 0 if is_empty else -3])
 
     with pytest.warns(UserWarning, match=rf"Skipping .*checkpoint-6: missing or damaged: {name}"):
         assert find(tmp_path) == complete
+
+
+@pytest.mark.parametrize(
+    ("written", "num_processes"), [(["rng_state.pth"], 2), (["rng_state_0.pth"], 1)]
+)
+def test_random_states_of_another_number_of_processes_are_not_needed(
+    tmp_path: Path, written: list[str], num_processes: int
+) -> None:
+    for name in written:
+        write(tmp_path / name)
+    assert list_random_states(tmp_path, num_processes) == []
+
+
+def test_random_states_are_needed_for_each_process(tmp_path: Path) -> None:
+    assert list_random_states(tmp_path, 1) == ["rng_state.pth"]
+    write(tmp_path / "rng_state_0.pth")
+    assert list_random_states(tmp_path, 2) == ["rng_state_0.pth", "rng_state_1.pth"]
 
 
 def test_a_checkpoint_that_was_being_written_is_deleted(tmp_path: Path) -> None:
