@@ -135,7 +135,8 @@ def add_mixes(checkpoint: Checkpoint, mixes: Mapping[str, Mix]) -> Checkpoint:
     if len(mixes) == 1:
         (mix,) = mixes.values()
         config.mix_weights, config.mix_gamma = list(mix.weights), mix.gamma
-        config.mix_layer_norm = "batch" if mix.layer_norm else "none"
+        if mix.layer_norm != (config.mix_layer_norm != "none"):
+            config.mix_layer_norm = "batch" if mix.layer_norm else "none"
     return replace(checkpoint, config=config, mixes=mixes)
 
 

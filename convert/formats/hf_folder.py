@@ -26,6 +26,7 @@ from convert.layout import (
     Sources,
     Writer,
     WriteSettings,
+    add_mixes,
 )
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer, make_model_card
 from hf_elmo.files.safetensors_header import make_header
@@ -92,22 +93,17 @@ def find_foreign(folder: Path) -> list[str]:
 
 @contextmanager
 def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a biLM saved by `save_pretrained` or `convert`, and its softmax if there is one."""
+    """Open a biLM saved by `save_pretrained` or `convert`, and its softmax if there is one.
+
+    Of a head, the biLM and the learned mixes are read.
+    """
     folder = sources.checkpoint
     try:
         config = ElmoConfig.from_pretrained(folder)
     except (StrictDataclassError, *MALFORMED) as error:
         cause = error.__cause__ or error  # a StrictDataclassError's cause is readable
         raise ConversionError(f"{folder}: expected an ElmoConfig, got: {cause}") from error
-    path = folder / WEIGHTS
-    if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
-        raise ConversionError(
-            f"{folder}: expected the weights in one file, {WEIGHTS}, found several. Load the model "
-            f"with from_pretrained, and save it to another folder with save_pretrained(..., "
-            'max_shard_size="100GB").'
-        )
-    if not path.is_file():
-        raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
+    path = _find_weights(folder)
     if (folder / PIECES_NAME).is_file():
         raise ConversionError(
             f"{folder}: expected a model over characters or words, got one over pieces "
@@ -125,15 +121,31 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         elif (folder / VOCABULARY_NAME).is_file():
             target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)
         own = [name for name in names if name.startswith((*BILM_PREFIXES, "softmax."))]
-        yield Checkpoint(
+        learned = {} if (folder / MIXES).is_file() else _read_learned_mixes(names, file, config)
+        others = [names[name] for name in names if not name.startswith((*own, *learned))]
+        checkpoint = Checkpoint(
             config=config,
             tensors={name: _open_tensor(names[name], file) for name in own},
             files=(path, folder / "config.json"),
             target_words=target_words,
             mixes=_read_mixes(folder / MIXES),
-            left_out=tuple(f"{WEIGHTS}: {names[name]}" for name in names if name not in own),
+            left_out=tuple(f"{WEIGHTS}: {name}" for name in others),
             **_read_tokenizer(folder, config),
         )
+        yield add_mixes(checkpoint, learned) if learned else checkpoint
+
+
+def _find_weights(folder: Path) -> Path:
+    path = folder / WEIGHTS
+    if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
+        raise ConversionError(
+            f"{folder}: expected the weights in one file, {WEIGHTS}, found several. Load the model "
+            f"with from_pretrained, and save it to another folder with save_pretrained(..., "
+            'max_shard_size="100GB").'
+        )
+    if not path.is_file():
+        raise ConversionError(f"{folder}: expected {WEIGHTS} in it, found none.")
+    return path
 
 
 def _read_target_words(path: Path, num_rows: int) -> tuple[str, ...]:
@@ -176,6 +188,17 @@ def _read_mixes(path: Path) -> dict[str, Mix]:
         }
     except MALFORMED as error:
         raise ConversionError(f"{path}: expected scalar mixes by name, got: {error!r}.") from error
+
+
+def _read_learned_mixes(
+    names: dict[str, str], file: safe_open, config: ElmoConfig
+) -> dict[str, Mix]:
+    """Read the mixes of a head; `names` has the names of its tensors without a prefix."""
+    mixes: dict[str, Mix] = {}
+    while (name := f"features.scalar_mixes.{len(mixes)}") + ".weights" in names:
+        weights, gamma = (file.get_tensor(names[f"{name}.{x}"]) for x in ("weights", "gamma"))
+        mixes[name] = Mix(tuple(weights.tolist()), gamma.item(), config.mix_layer_norm != "none")
+    return mixes
 
 
 def _open_tensor(name: str, file: safe_open) -> LazyTensor:

@@ -316,7 +316,7 @@ def is_complete(path: Path) -> bool:
 def list_random_states(checkpoint: Path, num_processes: int) -> list[str]:
     """List the files with the states of the random generators, as Trainer names them.
 
-    If another number of processes wrote the checkpoint, no file is listed: the states start anew.
+    If another number of processes wrote the checkpoint, no file is listed: new states are drawn.
     """
     names = [f"rng_state_{rank}.pth" for rank in range(num_processes)]
     names = names if num_processes > 1 else ["rng_state.pth"]

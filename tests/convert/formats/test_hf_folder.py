@@ -17,6 +17,7 @@ from convert import ConversionError, convert_checkpoint
 from hf_elmo import (
     ElmoConfig,
     ElmoForPreTraining,
+    ElmoForTokenClassification,
     ElmoModel,
     ElmoTokenizer,
     make_model_card,
@@ -106,6 +107,27 @@ def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> Non
     assert result.left_out == ("model.safetensors: classifier.weight",)
     with h5py.File(weights) as old, h5py.File(place / "back.hdf5") as new:
         np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
+
+
+@pytest.mark.parametrize(
+    ("to", "norm"), [("huggingface", "none"), ("huggingface", "sentence"), ("allennlp", "none")]
+)
+def test_the_mix_that_a_head_has_learned_is_kept(place: Path, to: str, norm: str) -> None:
+    sizes = {"projection_size": 4, "cell_size": 6, "char_filters": [[1, 3]]}
+    config = ElmoConfig(**sizes, mix_layer_norm=norm)
+    head = ElmoForTokenClassification(config)
+    (mix,) = head.features.scalar_mixes
+    with torch.no_grad():
+        mix.weights.copy_(torch.arange(len(mix.weights)))
+        mix.gamma.fill_(0.5)
+    head.save_pretrained(place / "head")
+    result = convert_checkpoint(place / "head", place / "copy.th", to=to)
+    assert {line.split(".")[-2] for line in result.left_out} == {"safetensors: classifier"}
+    if to == "allennlp":
+        convert_checkpoint(place / "copy.th", place / "again")
+    config = ElmoConfig.from_pretrained(place / ("again" if to == "allennlp" else "copy.th"))
+    assert (config.mix_weights, config.mix_gamma) == (mix.weights.tolist(), 0.5)
+    assert config.mix_layer_norm == norm
 
 
 @pytest.mark.parametrize("setting", [{"mix_gamma": 2.0}, {"mix_layer_norm": "sentence"}])
