@@ -110,12 +110,13 @@ CONFIGS: dict[str, list[str]] = {
     "input": ["--elmo", "input"],
     "output": ["--elmo", "output"],
     "both": ["--elmo", "both"],
+    "words": ["--mix-layers", "words"],
     "elmo-alone": [],
     "words-alone": ["--mix-layers", "words"],
     "words-input": ["--mix-layers", "words", "--elmo", "input"],
 }
 WITHOUT_VECTORS = ("elmo-alone", "words-alone", "words-input")
-WITHOUT_CONTEXT = ("static", "words-alone", "words-input")
+WITHOUT_CONTEXT = ("static", "words", "words-alone", "words-input")
 # End of the name of a configuration with static vectors of 100 dimensions instead of 256.
 NARROW = "-100"
 SIDES = ("static", "elmo")
@@ -130,7 +131,8 @@ EPOCHS = {
     "entailment" + NARROW: (15, 15),
     "srl": (10, 10),
     "srl" + NARROW: (5, 5),
-    "coref": (9, 9),
+    "coref": (36, 36),
+    "coref" + NARROW: (9, 9),
     "ner": (100, 50),
     "sentiment": (8, 8),
     "sentiment" + NARROW: (4, 4),

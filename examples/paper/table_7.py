@@ -22,6 +22,7 @@ PAPER = {
 ROWS = make_rows(TITLES, PAPER)
 # For entailment, ELMo is also read at the output, but static vectors are not.
 ROWS.insert(2, Row("entailment", "layer 0, at the input only", "words-input", None))
+ROWS.insert(3, Row("entailment", "static vectors and layer 0", "words", None))
 RUNS = list_ablation(ROWS)
 write = partial(write_ablation, ROWS)
 
