@@ -81,18 +81,18 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
         with replace(path) as temporary:
             temporary.write_text(json.dumps(run, indent=2))
     try:
-        begun = json.loads(path.read_text())
+        earlier = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(
             f"Expected the settings of the run in {path}, but this file is damaged. Delete the "
             f"folder {folder}, then run the same command again."
         ) from error
     # Older versions stored fewer settings.
-    different = [key for key in begun if key in run and begun[key] != run[key]]
+    different = [key for key in earlier if key in run and earlier[key] != run[key]]
     if different:
         if not LOADING.isdisjoint(different):  # so the weights differ too
             different = [key for key in different if key != "weights"]
-        listed = (f"{key} {begun[key]!r} (now {run[key]!r})" for key in different)
+        listed = (f"{key} {earlier[key]!r} (now {run[key]!r})" for key in different)
         raise ValueError(
             f"{folder} belongs to a run with other settings: {', '.join(listed)}. "
             "Use these settings, or delete the folder."

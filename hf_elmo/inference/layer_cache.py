@@ -1,5 +1,6 @@
 """Cache for the layers of training sentences, with two bytes per value."""
 
+import errno
 import hashlib
 import logging
 import os
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 DEFAULT_BYTES = 2**30
 LARGEST = 2**15 - 1  # of the 16-bit integers
 SCALE_CELLS = 2  # each row ends with its scale, a float32: two cells
+
+# Errors of `posix_fallocate` on file systems that cannot reserve space.
+UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 Words = Sequence[str]
 
@@ -133,6 +137,8 @@ class LayerCache:
         try:
             os.posix_fallocate(self._file.fileno(), 2 * self._num_used, 2 * (stop - self._num_used))
         except OSError as error:
+            if error.errno in UNSUPPORTED:
+                return True
             logger.warning("The folder of the cache, %s, has no room: %s.", self.folder, error)
             return False
         return True

@@ -113,6 +113,19 @@ def test_a_full_disk_ends_the_storage_not_the_process(
     assert "has no room" in caplog.text
 
 
+def test_a_file_system_that_cannot_reserve_space_is_used_all_the_same(
+    tmp_path: Path, compute: Computer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = LayerCache(10_000, tmp_path)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    list(cache.fetch([["a"], ["b"]], compute))
+    assert len(cache) == 2
+
+
 def test_words_are_not_glued_together(compute: Computer) -> None:
     cache = LayerCache(10_000)
     list(cache.fetch([["ab"], ["a", "b"], ["a\0b"]], compute))
