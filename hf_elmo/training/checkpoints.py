@@ -232,7 +232,7 @@ def _name_checkpoint(checkpoint: str | None) -> Iterator[None]:
     """Name the checkpoint if its files cannot be read, although they are not cut off."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, ValueError):  # ValueError: weights of another model
         raise
     except Exception as error:  # torch.load raises many kinds
         raise OSError(
