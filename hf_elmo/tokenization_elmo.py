@@ -403,6 +403,16 @@ class ElmoTokenizer(PythonBackend):
     def _num_sentence_axes(self) -> int:
         return 1 if self.characters == "none" else 2
 
+    def get_special_tokens_mask(
+        self,
+        token_ids_0: Any,
+        token_ids_1: list[Any] | None = None,
+        already_has_special_tokens: bool = False,
+    ) -> list[int]:
+        """Mark the padding of a sentence: 1 = padding, 0 = a word; there are no special words."""
+        check_options(token_ids_1, {})
+        return [int(not np.any(row)) for row in token_ids_0]
+
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
         """Encode one or several words.
 

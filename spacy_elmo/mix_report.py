@@ -9,6 +9,8 @@ from spacy.util import registry
 from thinc.api import Model
 from wasabi.tables import table
 
+from hf_elmo.files.output_file import replace
+
 from .learned_mix import get_mix
 from .listener import LISTENER_NAME, MIX_NAME
 
@@ -93,7 +95,8 @@ def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
             colour = "black" if share > 0.6 else "white"
             axes.text(column, row, f"{share:.2f}", ha="center", va="center", color=colour)
     figure.colorbar(image, label="softmax(w)")
-    figure.savefig(path)
+    with replace(path.resolve()) as temporary:  # a symbolic link is kept
+        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png")
 
 
 @registry.loggers("spacy_elmo.MixLogger.v1")

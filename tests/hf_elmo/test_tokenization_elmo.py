@@ -470,6 +470,18 @@ def test_padding_afterwards_marks_special_tokens_and_passes_on_the_rest() -> Non
 
 
 @parametrize_kinds
+@pytest.mark.parametrize("is_already", [True, False])
+def test_the_mask_of_special_tokens_marks_padding(kind: str, is_already: bool) -> None:
+    tokenizer = ElmoTokenizer(**KINDS[kind])
+    batch = tokenizer([["a", "b"], ["c"]], is_split_into_words=True, padding=True)
+    for ids, expected in zip(batch[tokenizer.model_input_names[0]], [[0, 0], [0, 1]], strict=True):
+        mask = tokenizer.get_special_tokens_mask(ids, already_has_special_tokens=is_already)
+        assert mask == expected
+    with pytest.raises(ValueError, match="Expected one text, got a pair"):
+        tokenizer.get_special_tokens_mask(ids, ids)
+
+
+@parametrize_kinds
 def test_collators_take_what_the_tokenizer_gives(kind: str) -> None:
     tokenizer = ElmoTokenizer(**KINDS[kind])
     features = [

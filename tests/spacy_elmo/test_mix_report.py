@@ -68,6 +68,17 @@ def test_plot_is_written(pipeline: Language, tmp_path: Path, suffix: str) -> Non
     assert (tmp_path / f"mix.{suffix}").stat().st_size > 1000
 
 
+def test_failed_plot_leaves_an_old_one_as_it_was(pipeline: Language, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "plots" / "mix.unknown"
+    plot.parent.mkdir()
+    plot.write_text("old")
+    with pytest.raises(ValueError, match="unknown"):
+        plot_mixes(collect_mixes(pipeline), plot)
+    assert list(plot.parent.iterdir()) == [plot]
+    assert plot.read_text() == "old"
+
+
 def test_logger_shows_mixes_with_the_scores(pipeline: Language) -> None:
     seen: list[Any] = []
     inner = (seen.append, lambda: seen.append("finished"))
