@@ -268,7 +268,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
             if isinstance(model, Model)
             and name in nlp.pipe_names
             and model.has_ref("tok2vec")
-            and all(node.name != MIX_NAME for node in model.walk())
+            and all(node.name not in (MIX_NAME, LISTENER_NAME) for node in model.walk())
         ]
         if own:
             warnings.warn(
@@ -403,6 +403,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
     # Pickling: TrainablePipe is a C class, which keeps its own attributes outside `vars(self)`.
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self.source.finish_batch()
         names = {"vocab", "model", "name", *vars(self)}
         state = {name: getattr(self, name) for name in names}
         state |= {name: dict(state[name]) for name in WEAK_NAMES}

@@ -152,9 +152,18 @@ def make_elmo_mix(model: ThincModel, listener: ThincModel) -> ThincModel:
     return mix
 
 
-def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: object) -> ThincModel:
-    """Make the mix, with its own biLM, that replaces a listener in `nlp.replace_listeners`."""
+def replace_listener(bilm: ThincModel, listener: ThincModel, elmo: Any) -> ThincModel:
+    """Make the mix, with its own biLM, that replaces a listener in `nlp.replace_listeners`.
+
+    Args:
+        bilm: Copy of the biLM.
+        listener: Listener to replace.
+        elmo: Component of the biLM.
+    """
     _REPLACEMENTS[-1].write(listener)
+    if elmo.is_trainable:  # the copy may lack the last step of training
+        elmo.source.finish_batch()
+        bilm = elmo.model.copy()
     return make_elmo_mix(bilm, listener)
 
 

@@ -9,8 +9,6 @@ from spacy.util import registry
 from thinc.api import Model
 from wasabi.tables import table
 
-from hf_elmo.files.output_file import replace
-
 from .learned_mix import get_mix
 from .listener import LISTENER_NAME, MIX_NAME
 
@@ -81,6 +79,8 @@ def plot_mixes(mixes: Sequence[MixOfComponent], path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("Plots need matplotlib: pip install matplotlib.") from error
+    from hf_elmo.files.output_file import replace  # slow to import
+
     names = name_layers(mixes)
     figure = Figure(figsize=(1.5 + 0.9 * len(mixes), 1.5 + 0.6 * len(names)), layout="constrained")
     axes = figure.add_subplot()

@@ -1,6 +1,7 @@
 import contextlib
 import copy
 import gc
+import pickle
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -338,6 +339,27 @@ def test_waiting_step_is_taken_before_averages_are_put_in(nlp: Language, add_elm
     nlp.update(examples, sgd=SGD(0.1))
     with nlp.use_params({(0, "of another model"): np.zeros(1)}):
         assert not torch.equal(copy_weights(elmo), before)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "replace"])
+def test_a_copy_has_taken_the_waiting_step(nlp: Language, add_elmo: AddElmo, way: str) -> None:
+    elmo: Any = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    before = copy_weights(elmo)
+    nlp.update(examples, sgd=SGD(0.1))
+    if way == "replace":
+        nlp.replace_listeners("elmo", "tagger", ["model.tok2vec"])
+        bilm = tagger.model.get_ref("tok2vec").layers[0]
+    elif way == "deepcopy":
+        bilm = copy.deepcopy(nlp).get_pipe("elmo").model
+    else:
+        bilm = pickle.loads(pickle.dumps(nlp)).get_pipe("elmo").model
+    elmo.source.finish_batch()
+    assert not torch.equal(copy_weights(elmo), before)
+    weights = get_shim(bilm).load().model.token_encoder.projection.weight
+    assert torch.equal(weights, copy_weights(elmo))
 
 
 # Predictions

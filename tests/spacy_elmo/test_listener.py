@@ -120,6 +120,17 @@ def test_a_pipeline_that_does_not_read_elmo_warns(nlp: Language, add_elmo: AddEl
         nlp.initialize()
 
 
+@pytest.mark.filterwarnings("error:No component reads")
+def test_an_elmo_beside_the_one_that_is_read_does_not_warn(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo(name="vectors")
+    elmo = add_elmo()
+    add_tagger(nlp)
+    initialize(nlp)
+    assert elmo.listening_components == ["tagger"]
+
+
 def test_a_sourced_elmo_is_initialized_without_a_warning(nlp: Language, add_elmo: AddElmo) -> None:
     add_elmo()
     other = spacy.blank("xx")
