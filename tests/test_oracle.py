@@ -17,10 +17,11 @@ from convert import convert_checkpoint
 from hf_elmo import ElmoModel, ElmoScalarMix, ElmoState, ElmoTokenizer
 from hf_elmo.bilm import ElmoBilm
 
+TOLERANCE = {"atol": 1e-5, "rtol": 0.0}  # float32
+# After more than two batches, the rounding of float32 adds up: 1.4e-5 in the order of SSE4.1.
+LATE_TOLERANCE = {"atol": 2e-5, "rtol": 0.0}
 # A float64 model differs from the two programs by what they have rounded, on any processor.
-# A float32 model rounds too: in the order of SSE4.1 its states differ by 1.4e-5 after four batches.
-FLOAT64, FLOAT32 = {"atol": 6.5e-6, "rtol": 0.0}, {"atol": 2e-5, "rtol": 0.0}
-TOLERANCE = {"atol": 1e-5, "rtol": 0.0}  # float32, one sentence or batch
+FLOAT64_TOLERANCE = {"atol": 6.5e-6, "rtol": 0.0}
 ALONE, IN_TURN = ["A", "B", "C", "D"], ["A+B", "A+C+D+B"]  # batches and sequences of batches
 SEQUENCES = {
     ("bilm", "tiny"): [*ALONE, "E", *IN_TURN],
@@ -71,7 +72,7 @@ class Step(NamedTuple):
     expected: dict[str, np.ndarray]
     inputs: dict[str, Tensor]
     outputs: Any
-    state_before: ElmoState | None
+    tolerance: dict[str, float]
 
 
 @functools.cache
@@ -104,7 +105,8 @@ def run_sequence(
                 keep_sentence_boundaries=True,
                 output_hidden_states=True,
             )
-        yield Step(words, expected, inputs, outputs, state)
+        tolerance = TOLERANCE if number < 2 else LATE_TOLERANCE
+        yield Step(words, expected, inputs, outputs, tolerance)
         state = outputs.state if state is None else keep_rows(outputs.state, state)
 
 
@@ -129,8 +131,10 @@ def keep_rows(new: ElmoState, old: ElmoState) -> ElmoState:
     return zip_states(lambda a, b: torch.cat([a, b[:, a.shape[1] :]], dim=1), new, old)
 
 
-def assert_close(got: np.ndarray, expected: np.ndarray) -> None:
-    tolerance = FLOAT64 if got.dtype == np.float64 else FLOAT32
+def assert_close(
+    got: np.ndarray, expected: np.ndarray, tolerance: dict[str, float] = TOLERANCE
+) -> None:
+    tolerance = FLOAT64_TOLERANCE if got.dtype == np.float64 else tolerance
     np.testing.assert_allclose(got, expected, **tolerance)
 
 
@@ -156,7 +160,7 @@ def test_layers_of_words_equal_the_originals(steps: Iterator[Step]) -> None:
         lengths = mask.sum(axis=1)
         assert lengths.tolist() == [len(words) for words in step.words]
         layers = torch.stack(step.outputs.hidden_states)[:, :, 1:-1]  # without <S>; </S> is masked
-        assert_close(words_only(layers, mask), expected[:, mask])
+        assert_close(words_only(layers, mask), expected[:, mask], step.tolerance)
 
 
 def test_layers_with_boundaries_equal_the_originals(steps: Iterator[Step]) -> None:
@@ -164,7 +168,7 @@ def test_layers_with_boundaries_equal_the_originals(steps: Iterator[Step]) -> No
         expected, mask = step.expected["with_bos_eos"], step.outputs.attention_mask.bool().numpy()
         layers = torch.stack(step.outputs.hidden_states)
         assert mask.sum(axis=1).tolist() == [len(words) + 2 for words in step.words]
-        assert_close(words_only(layers, mask), expected[:, mask])
+        assert_close(words_only(layers, mask), expected[:, mask], step.tolerance)
 
 
 def test_character_ids_and_masks_equal_the_originals(steps: Iterator[Step]) -> None:
@@ -195,7 +199,7 @@ def test_states_equal_the_originals(steps: Iterator[Step]) -> None:
                 ]
                 want = np.stack(rows)
             have = torch.cat([forward[got], backward[got]], dim=-1).numpy()
-            assert_close(have, want[:, : have.shape[1]])
+            assert_close(have, want[:, : have.shape[1]], step.tolerance)
 
 
 def test_model_on_dumped_token_embeddings_equals_the_original(oracle: Path, tmp_path: Path) -> None:
@@ -300,4 +304,6 @@ def test_scalar_mixes_equal_the_originals(
         got = got[:, 1:-1]
     expected = arrays[f"{initial}_{layer_norm}"]
     is_word = (expected != 0).any(axis=-1) if program == "allennlp" else mask.bool().numpy()
-    assert_close(got.numpy()[is_word], expected[is_word])
+    # gamma scales the rounding too
+    tolerance = {**TOLERANCE, "atol": mix.gamma.item() * TOLERANCE["atol"]}
+    assert_close(got.numpy()[is_word], expected[is_word], tolerance)
