@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from runs import (
     DATA,
-    NARROW,
     TITLES,
     list_runs,
     make_runs,
@@ -23,15 +22,14 @@ from runs import (
 
 ALT = "Weights of the layers by task and place"
 PLACES = ("input", "output")
-CONFIG = "elmo" + NARROW
-RUNS = [run for task in DATA for run in list_runs(task, [CONFIG])]
+RUNS = [run for task in DATA for run in list_runs(task, ["elmo"])]
 
 
 def read_mixes(results: Path) -> dict[tuple[str, str], list[float]]:
     """Read the means of weights and gamma over seeds and folds, by task and place."""
     mixes = {}
     for task in DATA:
-        runs = [*chain(*read_runs(results, task, CONFIG))]
+        runs = [*chain(*read_runs(results, task, "elmo"))]
         means = np.mean([run["mixes"] for run in runs], axis=0).tolist() if runs else []
         mixes |= {(task, place): mix for place, mix in zip(PLACES, means, strict=False)}
     return mixes

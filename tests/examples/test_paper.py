@@ -305,8 +305,9 @@ def test_small_versions_of_table_1_and_of_the_figures_are_made(
     assert runs.make_runs(made, settings)
     tabled = train_all(runs, paper("table_1"), settings, "srl")
     rows = [x for x in paper("table_1").write(results).splitlines() if x.startswith("| roles")]
-    for row, width in zip(rows, (256, 100), strict=True):
-        assert row.startswith(f"| roles | f1 | {width} | 1 |")
+    assert len(rows) == 2  # with wide and with narrow static vectors
+    for row in rows:
+        assert row.startswith("| roles | f1 | 1 |")
         assert "81.4 | 84.6 | 17.2 %" in row  # the paper's
     sizes = {
         run.config: json.loads((run.find_folder(results) / "result.json").read_text())["parameters"]
