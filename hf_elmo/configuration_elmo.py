@@ -102,6 +102,8 @@ class ElmoConfig(PreTrainedConfig):
         use_residual: Whether each layer except the first adds its input to its output.
         hidden_size: Width of the output; derived: 2 * P if bidirectional, else P.
         vocab_size: Number of target words of the language model's softmax; 0 = no softmax.
+        sentence_start_target_id: Row of `<S>` in the softmax.
+        sentence_end_target_id: Row of `</S>` in the softmax.
         mix_weights: Weights of the mix `ElmoModelOutput.elmo`, before the softmax: one for the word
             vectors and one for each LSTM layer. None = zeros, the mean of the layers.
         mix_gamma: Factor of that mix.
@@ -151,6 +153,8 @@ class ElmoConfig(PreTrainedConfig):
     use_residual: bool = True
     hidden_size: int | None = None
     vocab_size: int = 0
+    sentence_start_target_id: int = 0
+    sentence_end_target_id: int = 1
 
     mix_weights: list[float | int] | None = None
     mix_gamma: float | int = 1.0
@@ -247,6 +251,8 @@ class ElmoConfig(PreTrainedConfig):
             ("word_embedding_size", 0, MAX_WIDTH),
             ("word_vocab_size", 0, MAX_ROWS),
             ("vocab_size", 0, MAX_ROWS),
+            ("sentence_start_target_id", 0, MAX_ROWS),
+            ("sentence_end_target_id", 0, MAX_ROWS),
             ("forget_bias", -MAX_VALUE, MAX_VALUE),
             ("mix_gamma", -MAX_VALUE, MAX_VALUE),
             ("mix_l2", 0, MAX_VALUE),

@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import CommitInfo, HfApi
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 from transformers.utils.hub import cached_file
 
@@ -316,6 +316,24 @@ def check_name(name: str | PathLike[str]) -> None:
             f"{str(name)!r}: there is no such folder. The model that ships with this package is "
             'loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
         )
+
+
+def load_config(name: str, **hub: Any) -> PreTrainedConfig:
+    """Load a model's configuration; unlike those of transformers, all errors name the model.
+
+    Args:
+        name: A folder, or a name on the Hub.
+        **hub: Options named in `HUB_OPTIONS`.
+
+    Raises:
+        OSError: If there is no such model.
+    """
+    check_name(name)
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(name, **hub)
+    except OSError as error:
+        raise OSError(f"Could not load the model {name!r}: {error}") from error
+    return config
 
 
 @contextmanager

@@ -19,9 +19,6 @@ from .scalar_mix import ElmoScalarMix
 if TYPE_CHECKING:  # so transformers saves this module with a model that was loaded as remote code
     from .pipelines_elmo import ElmoTokenClassificationPipeline  # noqa: F401
 
-# Rows of `<S>` and `</S>`, the first in a target vocabulary (bilm/data.py, `Vocabulary`).
-SENTENCE_START_LABEL = 0
-SENTENCE_END_LABEL = 1
 IGNORED_LABEL = -100  # as in PyTorch's cross entropy and in transformers
 
 
@@ -92,7 +89,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             return_dict=True,
         )
         framed = outputs.attention_mask.bool()  # (batch, tokens + 2)
-        targets = None if labels is None else _make_targets(labels, framed)
+        targets = None if labels is None else _make_targets(labels, framed, self.config)
         top = F.dropout(outputs.last_hidden_state, self.config.dropout, self.training)
         forward, *backward = top.split(self.config.projection_size, dim=-1)
         logits = [self.softmax(forward[:, :-1]), *(self.softmax(x[:, 1:]) for x in backward)]
@@ -121,12 +118,13 @@ def _find_boundaries(framed: Tensor) -> tuple[Tensor, Tensor]:
     return columns == starts, columns == ends
 
 
-def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
+def _make_targets(labels: Tensor, framed: Tensor, config: ElmoConfig) -> tuple[Tensor, Tensor]:
     """Make the targets of both directions from the labels.
 
     Args:
         labels: Target words, shape `(batch, tokens)`.
         framed: True where there is a word or a boundary, shape `(batch, tokens + 2)`.
+        config: Has the rows of `<S>` and `</S>`.
 
     Returns:
         Targets of the forward and of the backward logits, each of shape `(batch, tokens + 1)`.
@@ -136,8 +134,9 @@ def _make_targets(labels: Tensor, framed: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"Expected labels of shape {expected}, got {tuple(labels.shape)}.")
     starts, ends = _find_boundaries(framed)
     words = F.pad(labels, (1, 1)).masked_fill(~framed, IGNORED_LABEL)
-    forward = words.masked_fill(starts, IGNORED_LABEL).masked_fill(ends, SENTENCE_END_LABEL)
-    backward = words.masked_fill(ends, IGNORED_LABEL).masked_fill(starts, SENTENCE_START_LABEL)
+    start, end = config.sentence_start_target_id, config.sentence_end_target_id
+    forward = words.masked_fill(starts, IGNORED_LABEL).masked_fill(ends, end)
+    backward = words.masked_fill(ends, IGNORED_LABEL).masked_fill(starts, start)
     return forward[:, 1:], backward[:, :-1]
 
 

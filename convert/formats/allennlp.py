@@ -239,10 +239,12 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
             np.ascontiguousarray(stored.arrangement.to_stored(array))
         )
     for k, mix in enumerate(_list_mixes(checkpoint)):
-        weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma])
+        weights[f"scalar_mix_{k}.gamma"] = torch.tensor([mix.gamma], dtype=torch.float32)
         for i, weight in enumerate(mix.weights):
             finite = LEAST_WEIGHT if weight == -math.inf else weight
-            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor([finite])
+            weights[f"scalar_mix_{k}.scalar_parameters.{i}"] = torch.tensor(
+                [finite], dtype=torch.float32
+            )
     try:
         torch.save(weights, path)
     except RuntimeError as error:  # torch.save if the disk is full

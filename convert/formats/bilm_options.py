@@ -22,7 +22,7 @@ DEFAULT_CLIP = 3
 def read_options(path: Path) -> dict[str, Any]:
     """Read bilm-tf's options.json, or another file with a JSON object."""
     try:
-        options = json.loads(path.read_text(encoding="utf-8"))
+        options = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # invalid JSON or UTF-8
         raise ConversionError(
             f"{path}: expected bilm-tf's options as JSON, got {error}."

@@ -161,6 +161,8 @@ def gather_checkpoint(
         rows = table if reads_words else next(iter(softmax.values()))
         words = read_vocabulary(vocabulary, rows.shape[0], rows.source)
         files = (*files, vocabulary)
+    elif vocabulary is not None:
+        left_out = (f"{vocabulary.name}: there is no softmax over its words",)
     values = _word_values(table, words) if reads_words and words else _byte_values(table)
     config = make_config(options, **values, vocab_size=len(words or ()) if softmax else 0)
     expected = list_stored_tensors(config, RULES)

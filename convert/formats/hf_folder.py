@@ -69,6 +69,7 @@ TOKENIZER_ARGUMENTS = (  # arguments of from_config that the configuration lacks
     "unknown",
     "map_boundary_words",
     "word_pattern",
+    *("padding_side", "truncation_side", "model_max_length", "pad_token"),
 )
 
 
@@ -221,6 +222,8 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     try:
         if checkpoint.target_words is not None:
             TargetVocabulary(checkpoint.target_words)
+            if not checkpoint.target_words[-1]:  # `read_words` would skip it
+                raise ValueError("Expected a word in its last line, got an empty line.")
     except ValueError as error:
         raise ConversionError(f"The softmax's vocabulary: {error}") from error
 
@@ -230,6 +233,8 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     path.mkdir()
     has_softmax = "softmax.weight" in checkpoint.tensors
     config = copy.deepcopy(checkpoint.config)
+    if checkpoint.target_words is not None:
+        config.update(TargetVocabulary(checkpoint.target_words).describe())
     config.architectures = [(ElmoForPreTraining if has_softmax else ElmoModel).__name__]
     vars(config).pop("auto_map", None)  # names code that is not written
     config.dtype = "float32"  # even if the file has half precision, which is slow on CPUs

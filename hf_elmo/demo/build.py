@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig
 
 from hf_elmo.bundled import resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.loading import check_name
+from hf_elmo.loading import load_config
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -96,8 +95,7 @@ def _load(
 ) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer, TargetVocabulary | None]:
     """Load a model, with its softmax and target vocabulary if it has both."""
     name = resolve_name(name)
-    check_name(name)
-    config = AutoConfig.from_pretrained(name)
+    config = load_config(name)
     if not isinstance(config, ElmoConfig):
         raise ValueError(f"Expected a biLM for the demo, got a model of type {config.model_type}.")
     if config.vocab_size and load_vocabulary(name) is not None:

@@ -1,6 +1,5 @@
 """Commands: `python -m hf_elmo` vocab, evaluate, score and substitutes."""
 
-import logging
 import math
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,11 +21,7 @@ from hf_elmo.text.text_reader import find_files, read_files
 from .models import load_language_model
 from .perplexity import Perplexity, evaluate_stream, evaluate_text
 from .scores import Direction, find_substitutes, score_sentences
-from .vocabulary import VOCABULARY_NAME, build_vocabulary, count_words
-
-logger = logging.getLogger(__name__)
-
-MANY_UNKNOWN = 0.2  # share of `<UNK>` in a text that is probably not of the model's kind
+from .vocabulary import VOCABULARY_NAME, build_vocabulary, count_words, warn_of_unknown
 
 Files = Annotated[
     list[str],
@@ -121,17 +116,7 @@ def evaluate(
     else:
         result = evaluate_text(*language_model, text)
     typer.echo(_format(result))
-    _warn_of_unknown(result.num_unknown, result.num_targets)
-
-
-def _warn_of_unknown(count: int, total: int) -> None:
-    if count > MANY_UNKNOWN * total:
-        logger.warning(
-            "%d of %d predictions are <UNK>: the model does not know these words, so its "
-            "probabilities say little. Are language, case and tokenisation those of its text?",
-            count,
-            total,
-        )
+    warn_of_unknown(result.num_unknown, result.num_targets)
 
 
 def _format(result: Perplexity) -> str:
@@ -189,7 +174,7 @@ def score(
             typer.echo("\t".join([word, *(f"{value:.4f}" for value in values)]))
     if number < 0:
         raise ValueError(f"Expected sentences to score, found none in {', '.join(files)}.")
-    _warn_of_unknown(num_unknown, num_words)
+    warn_of_unknown(num_unknown, num_words)
 
 
 @report_errors

@@ -5,8 +5,7 @@ from pathlib import Path
 import torch
 from transformers.utils.hub import cached_file
 
-from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.loading import check_name
+from hf_elmo.loading import check_name, load_config
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -62,8 +61,7 @@ def load_language_model(
         OSError: If there is no model of this name.
         ValueError: If the model has no softmax or no target words, or another number of them.
     """
-    check_name(name)
-    ElmoConfig.from_pretrained(name)  # raises clear errors for wrong names
+    load_config(name)
     vocabulary = load_vocabulary(name)
     model = None if vocabulary is None else load_with_softmax(name, len(vocabulary))
     if model is None or vocabulary is None:

@@ -1,5 +1,6 @@
 """Target words or subword pieces of the language model: counting, files, lookup of ids."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,10 +10,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from hf_elmo.files.output_file import write_file
 from hf_elmo.text.text_reader import SentenceReader
 
+logger = logging.getLogger(__name__)
+
 SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 SPECIAL_WORDS = (SENTENCE_START, SENTENCE_END, UNKNOWN)  # first lines of bilm-tf's files
 VOCABULARY_NAME = "target_vocab.txt"
 PIECES_NAME = "pieces.json"
+MANY_UNKNOWN = 0.2  # share of `<UNK>` in a text that is probably not of the vocabulary's kind
 PIECE_MARK = "##"  # prefix of all pieces of a word except the first
 
 
@@ -79,6 +83,15 @@ class TargetVocabulary:
         """Look up words; words outside the vocabulary become `<UNK>`."""
         return [self._ids.get(word, self.unknown_id) for word in words]
 
+    def describe(self) -> dict[str, int]:
+        """Return the fields of `ElmoConfig` for a softmax over these words."""
+        start, end = self.boundary_ids
+        return {
+            "vocab_size": len(self),
+            "sentence_start_target_id": start,
+            "sentence_end_target_id": end,
+        }
+
     def read(self, text: SentenceReader) -> SentenceReader:
         """Read a text as words, or as pieces if the vocabulary contains pieces."""
         return text if self.pieces is None else split_words(text, self.pieces)
@@ -103,6 +116,18 @@ class TargetVocabulary:
                 self.pieces.save(str(path / PIECES_NAME))
             path = path / VOCABULARY_NAME
         write_words(path, self.words)
+
+
+def warn_of_unknown(count: int, total: int) -> None:
+    """Warn if many of the words to predict are outside the vocabulary."""
+    if count > MANY_UNKNOWN * total:
+        logger.warning(
+            "%d of %d predictions are <UNK>: these words are not in the vocabulary, so the "
+            "probabilities say little. Do text and vocabulary have the same language, case and "
+            "tokenisation?",
+            count,
+            total,
+        )
 
 
 def count_words(sentences: Iterable[Sequence[str]]) -> Counter[str]:

@@ -9,7 +9,6 @@ import torch
 import typer
 from huggingface_hub import ModelCard
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -22,7 +21,7 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file
-from hf_elmo.loading import OPTIONAL_FILE, ElmoPreTrainedModel, check_name
+from hf_elmo.loading import OPTIONAL_FILE, ElmoPreTrainedModel, load_config
 from hf_elmo.model_card import CARD_FILE
 
 MODEL_FILE = "model.onnx"
@@ -85,7 +84,6 @@ def export(
             err=True,
         )
     name = resolve_name(model)
-    check_name(name)
     logging.disable_progress_bar()
     loaded, tokenizer = _load(name), AutoTokenizer.from_pretrained(name)
     output.mkdir(parents=True, exist_ok=True)
@@ -112,7 +110,7 @@ def export(
 
 def _load(name: str) -> ElmoPreTrainedModel:
     """Load a model with the head that its configuration names; refuse unsupported heads."""
-    config = AutoConfig.from_pretrained(name)
+    config = load_config(name)
     architecture = (config.architectures or [""])[0]
     if architecture not in LOADERS and not isinstance(config, ElmoConfig):
         raise ValueError(

@@ -28,6 +28,7 @@ from hf_elmo.language_model.vocabulary import (
     build_pieces,
     build_vocabulary,
     count_words,
+    warn_of_unknown,
 )
 from hf_elmo.language_model.window_streams import SentenceStream, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
@@ -41,7 +42,7 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.checkpoints import is_complete
 from hf_elmo.training.resume_checks import list_checkpoints
 
-from .learning_rate import Optimizer, Schedule, describe_optimizer
+from .learning_rate import Optimizer, Schedule, choose_warmup, describe_optimizer
 from .models import PRESETS, create_model, load_model_to_continue, read_sizes
 from .option_checks import check_model, check_options, hold_options, is_own_file
 from .trainer import ElmoTrainer
@@ -133,7 +134,11 @@ def pretrain(
     ] = None,
     warmup_steps: Annotated[
         int | None,
-        typer.Option(help="Warm-up steps; default: 1000 for adamw, 0 for adagrad.", min=0),
+        typer.Option(
+            help="Warm-up steps; default: 1000 for adamw, at most a tenth of all steps; 0 for "
+            "adagrad.",
+            min=0,
+        ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(help="Weight decay.", min=0.0)] = 0.0,
     ema: Annotated[
@@ -238,11 +243,11 @@ def pretrain(
         logging_steps=log_every,
         seed=seed,
         use_cpu=cpu or not torch.cuda.is_available(),  # losses need float64, which MPS lacks
-        **describe_optimizer(optimizer, learning_rate, schedule, warmup_steps, weight_decay),
+        **describe_optimizer(optimizer, learning_rate, schedule, weight_decay),
         **describe_checkpoints(heldout is not None, evaluate_every, save_every, keep),
         **FIXED_ARGUMENTS,
     )
-    arguments.max_steps = _count_steps(text, context.params, arguments.world_size)
+    _set_length(arguments, text, words, context.params)
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),
         arguments,
@@ -354,12 +359,31 @@ def _choose_model(
     return create_model(sizes, words, has_characters=units == "characters")
 
 
-def _count_steps(text: SentenceReader, options: dict[str, Any], num_processes: int) -> int:
+def _set_length(
+    arguments: TrainingArguments,
+    text: SentenceReader,
+    words: TargetVocabulary,
+    options: dict[str, Any],
+) -> None:
+    """Set the numbers of steps and of warm-up steps."""
+    num_steps = _count_steps(text, words, options, arguments.world_size)
+    arguments.max_steps = num_steps
+    arguments.warmup_steps = choose_warmup(options["optimizer"], options["warmup_steps"], num_steps)
+
+
+def _count_steps(
+    text: SentenceReader, words: TargetVocabulary, options: dict[str, Any], num_processes: int
+) -> int:
+    """Count the steps, and warn of a text in which many words are no target words."""
     most: int | None = options["max_steps"]
     # Text files are always read once, so that a bad line raises an error now, not after days.
     if most and (options["dataset"] or options["resume"]):
         return most
-    num_targets = sum(len(words) + 1 for words in text(None))  # words and sentence ends
+    num_targets = num_unknown = 0
+    for sentence in text(None):
+        num_targets += len(sentence) + 1  # words and sentence end
+        num_unknown += sum(word not in words for word in sentence)
+    warn_of_unknown(num_unknown, num_targets)
     per_step = options["batch_size"] * num_processes * options["window"] * options["accumulate"]
     return most or max(1, math.ceil(options["epochs"] * num_targets / per_step))
 

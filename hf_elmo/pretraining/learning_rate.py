@@ -1,5 +1,6 @@
 """Learning rate of pretraining: defaults, and schedules over steps or over --max-hours."""
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -16,9 +17,12 @@ from transformers import (
 )
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+logger = logging.getLogger(__name__)
+
 Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "linear", "constant"]
 
+WARMUP_STEPS = 1000  # of AdamW
 ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
 # Factors of the learning rate for a completed share of the training. Unlike in transformers, the
 # share includes the warm-up, and `max_hours` counts.
@@ -32,7 +36,6 @@ def describe_optimizer(
     optimizer: Optimizer,
     learning_rate: float | None,
     schedule: Schedule | None,
-    warmup_steps: int | None,
     weight_decay: float,
 ) -> dict[str, Any]:
     """Return the arguments of `TrainingArguments` for the optimiser and its learning rate."""
@@ -43,9 +46,28 @@ def describe_optimizer(
         "adam_beta2": ADAM_BETA2,
         "learning_rate": (1e-3 if is_adamw else 0.2) if learning_rate is None else learning_rate,
         "lr_scheduler_type": "constant_with_warmup" if schedule == "constant" else schedule,
-        "warmup_steps": (1000 if is_adamw else 0) if warmup_steps is None else warmup_steps,
         "weight_decay": weight_decay,
     }
+
+
+def choose_warmup(optimizer: Optimizer, warmup_steps: int | None, num_steps: int) -> int:
+    """Choose the number of warm-up steps; by default, at most a tenth of a run.
+
+    Args:
+        optimizer: Name of the optimiser.
+        warmup_steps: Given number; None = the default.
+        num_steps: Number of steps of the run.
+    """
+    if warmup_steps is None:
+        return min(WARMUP_STEPS, num_steps // 10) if optimizer == "adamw" else 0
+    if warmup_steps >= num_steps:
+        logger.warning(
+            "The %d warm-up steps are not fewer than the %d steps of training, so the learning "
+            "rate stays below --learning-rate. Give a smaller number to --warmup-steps.",
+            warmup_steps,
+            num_steps,
+        )
+    return warmup_steps
 
 
 class TrainingClock(TrainerCallback):

@@ -11,6 +11,7 @@ from hf_elmo.character_ids import PADDING_OFFSET
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_vocabulary, load_with_softmax
 from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.loading import load_config
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -78,7 +79,7 @@ def create_model(
             "sentence_end_word_id": end + PADDING_OFFSET,
         }
         config = ElmoConfig.from_dict(config.to_dict() | table)
-    config.vocab_size = len(vocabulary)
+    config.update(vocabulary.describe())
     words = None if has_characters else vocabulary.words
     tokenizer = ElmoTokenizer.from_config(config, word_vocab=words)
     return ElmoForPreTraining(config), tokenizer
@@ -99,9 +100,10 @@ def load_model_to_continue(
     Raises:
         ValueError: If the model's softmax and target words differ in number.
     """
+    load_config(name)
     bilm = ElmoModel.from_pretrained(name, dtype=torch.float32)
     config = ElmoConfig.from_pretrained(name)
-    config.vocab_size = len(vocabulary)
+    config.update(vocabulary.describe())
     model = ElmoForPreTraining(config)
     model.elmo.load_state_dict(bilm.state_dict())
     old_words = load_vocabulary(name)

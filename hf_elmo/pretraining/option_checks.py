@@ -76,6 +76,8 @@ def check_options(context: typer.Context) -> None:
     output = Path(options["output"])  # a string in typer 0.20
     if options["epochs"] == 0:
         raise ValueError("Expected --epochs above 0.")
+    if options["learning_rate"] is not None and not options["learning_rate"] > 0:
+        raise ValueError(f"Expected --learning-rate above 0, got {options['learning_rate']}.")
     if options["ema"] == 1:
         raise ValueError("Expected --ema below 1: a decay of 1 keeps the first weights.")
     if options["patience"] is not None and not options["valid"]:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 from transformers.utils.hub import cached_file
 
-from hf_elmo.loading import HUB_OPTIONS, check_name
+from hf_elmo.loading import HUB_OPTIONS, load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .coref import CorefTask
@@ -48,10 +48,9 @@ def load_task_model(name: str, **options: Any) -> TaskModel:
     """
     hub = {key: value for key, value in options.items() if key in HUB_OPTIONS}
     try:
-        check_name(name)
+        config = load_config(name, **hub)
     except OSError as error:
         raise OSError(f"{error} {HINT}") from error
-    config = AutoConfig.from_pretrained(name, **hub)
     task = find_task(config)
     model = task.model.from_pretrained(name, config=config, **options)
     tokenizer = ElmoTokenizer.from_pretrained(name, **hub)

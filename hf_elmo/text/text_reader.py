@@ -4,6 +4,7 @@ import bz2
 import glob
 import gzip
 import io
+import logging
 import lzma
 import math
 import random
@@ -12,7 +13,7 @@ import zlib
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
@@ -21,6 +22,8 @@ import fsspec
 from fsspec.core import has_magic
 
 from .file_names import check_text_names
+
+logger = logging.getLogger(__name__)
 
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 # Function that yields all sentences of a text, each a list of words: shuffled with the given random
@@ -84,7 +87,7 @@ def read_files(
 
     def read_file(file: str) -> Iterator[Any]:
         with open_file(file) as stream:
-            lines = decode_lines(decompress(stream, file), file)
+            lines = _check_lines(decode_lines(decompress(stream, file), file), file)
             if input_format == "text":  # split into words late, to save memory
                 yield from (line for line in lines if line.strip())
             else:
@@ -165,7 +168,8 @@ def read_sentences(
     Raises:
         ValueError: If a line is not UTF-8, or does not have the format.
     """
-    return _cut(decode_lines(stream, name), input_format, pipeline, name)
+    lines = _check_lines(decode_lines(stream, name), name)
+    return _cut(lines, input_format, pipeline, name)
 
 
 def find_files(pattern: str) -> list[str]:
@@ -335,6 +339,28 @@ def _cut(
     if input_format == "raw":
         return _read_raw(lines, pipeline)
     return map(str.split, lines)
+
+
+def _check_lines(lines: Iterator[str], name: str) -> Iterator[str]:
+    """Refuse NULs, as in UTF-16 without a mark; warn of carriage returns within lines."""
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:
+            raise ValueError(
+                f"Expected text in {name}, got a NUL in line {number}. If the file is UTF-16, "
+                "convert it first, for example with iconv -f utf-16le -t utf-8."
+            )
+        if "\r" in line.rstrip("\r\n"):
+            _warn_of_returns(name)
+        yield line
+
+
+@cache  # a text is read several times
+def _warn_of_returns(name: str) -> None:
+    logger.warning(
+        "%s contains carriage returns within lines, which do not end a line. If they should, "
+        "convert the file first, for example with tr '\\r' '\\n'.",
+        name,
+    )
 
 
 def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:

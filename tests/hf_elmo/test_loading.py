@@ -25,7 +25,7 @@ from hf_elmo import (
     ElmoModel,
     ElmoPreTrainedModel,
 )
-from hf_elmo.loading import check_name
+from hf_elmo.loading import check_name, load_config
 
 
 def test_saving_and_loading_is_the_identity(tiny_model: ElmoModel, tmp_path: Path) -> None:
@@ -223,6 +223,11 @@ def test_a_misspelt_name_is_refused_without_asking_the_hub(
 
 def test_a_name_on_the_hub_is_left_to_the_hub() -> None:
     check_name("me/my-elmo")
+
+
+def test_an_error_of_the_hub_names_the_model() -> None:
+    with pytest.raises(OSError, match="Could not load the model 'me/missing': "):
+        load_config("me/missing")
 
 
 def test_an_offloaded_encoder_computes_the_same(tiny_model: ElmoModel) -> None:

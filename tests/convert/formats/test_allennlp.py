@@ -89,6 +89,18 @@ def test_a_single_mix_is_that_of_the_configuration(tmp_path: Path) -> None:
     assert [weights[f"scalar_mix_0.scalar_parameters.{k}"].item() for k in range(3)] == [0, 0, 5]
 
 
+def test_a_mix_of_whole_numbers_comes_back(tmp_path: Path) -> None:
+    task = write_allennlp(tmp_path / "task", whole_bilm())
+    convert_checkpoint(task, tmp_path / "model")
+    ElmoConfig.from_pretrained(
+        tmp_path / "model", mix_weights=[0, 1, 0], mix_gamma=2
+    ).save_pretrained(tmp_path / "model")
+    convert_checkpoint(tmp_path / "model", tmp_path / "back.th", to="allennlp")
+    convert_checkpoint(tmp_path / "back.th", tmp_path / "again")
+    config = ElmoConfig.from_pretrained(tmp_path / "again")
+    assert (config.mix_weights, config.mix_gamma) == ([0.0, 1.0, 0.0], 2.0)
+
+
 def test_several_mixes_are_named_by_their_task(tmp_path: Path) -> None:
     mixes = mix_weights(0, [1, 2, 3], 4) | mix_weights(1, [5, 6, 7], 8)
     convert_checkpoint(write_allennlp(tmp_path / "task", make_bilm(), mixes), tmp_path / "model")

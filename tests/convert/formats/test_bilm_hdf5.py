@@ -209,6 +209,13 @@ def test_softmax_in_the_weights_file_is_left_out_without_a_vocabulary(tmp_path: 
     assert "softmax/W: needs --vocabulary" in conversion.left_out[0]
 
 
+def test_a_vocabulary_without_a_softmax_is_named(tmp_path: Path) -> None:
+    path = write_bilm(tmp_path, make_bilm())
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\n")
+    conversion = convert_checkpoint(path, tmp_path / "model", vocabulary=tmp_path / "words.txt")
+    assert conversion.left_out == ("words.txt: there is no softmax over its words",)
+
+
 def test_softmax_comes_back_in_a_file_of_its_own(
     softmax: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:

@@ -67,3 +67,8 @@ def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ConversionError, match=r"options.json: expected (bilm-tf's|a JSON object)"):
         read_options(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_options(tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text('{"lstm": {}}', "utf-8-sig")
+    assert read_options(tmp_path / "options.json") == {"lstm": {}}

@@ -14,6 +14,8 @@ from bilm_tf import make_bilm, write_bilm
 from safetensors.torch import load_file, save_file
 
 from convert import ConversionError, convert_checkpoint
+from convert.formats.hf_folder import check_checkpoint
+from convert.layout import Checkpoint
 from hf_elmo import (
     ElmoConfig,
     ElmoForPreTraining,
@@ -88,14 +90,41 @@ def test_folder_converts_to_folder_of_another_type(weights: Path, place: Path) -
 
 def test_target_words_of_white_space_come_back(place: Path) -> None:
     words = ["<S>", "</S>", "<UNK>", "\u00a0", "a\u2028b"]
-    config = ElmoConfig(
-        projection_size=4, cell_size=4, char_filters=[[1, 4]], vocab_size=len(words)
-    )
-    ElmoForPreTraining(config).save_pretrained(place / "model")
-    ElmoTokenizer().save_pretrained(place / "model")
-    write_words(place / "model" / VOCABULARY_NAME, words)
+    write_language_model(place / "model", words)
     convert_checkpoint(place / "model", place / "copy")
     assert read_words(place / "copy" / VOCABULARY_NAME) == words
+
+
+def write_language_model(folder: Path, words: list[str]) -> None:
+    sizes = {"projection_size": 4, "cell_size": 4, "char_filters": [[1, 4]]}
+    ElmoForPreTraining(ElmoConfig(**sizes, vocab_size=len(words))).save_pretrained(folder)
+    ElmoTokenizer().save_pretrained(folder)
+    write_words(folder / VOCABULARY_NAME, words)
+
+
+def test_the_rows_of_sentence_boundaries_are_those_of_the_target_words(place: Path) -> None:
+    write_language_model(place / "model", ["<UNK>", "a", "</S>", "<S>"])
+    convert_checkpoint(place / "model", place / "copy")
+    config = ElmoConfig.from_pretrained(place / "copy")
+    assert (config.sentence_start_target_id, config.sentence_end_target_id) == (3, 2)
+
+
+def test_a_last_target_word_that_would_not_be_read_is_refused(tmp_path: Path) -> None:
+    config = ElmoConfig(vocab_size=4)
+    words = ("<S>", "</S>", "<UNK>", "")
+    with pytest.raises(ConversionError, match="Expected a word in its last line"):
+        check_checkpoint(Checkpoint(config, {}, (), target_words=words), tmp_path, "float32")
+
+
+def test_the_tokenizers_settings_are_kept(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    settings = {"padding_side": "left", "truncation_side": "left", "model_max_length": 77}
+    tokenizer = ElmoTokenizer.from_pretrained(place / "model", pad_token="[P]", **settings)
+    tokenizer.save_pretrained(place / "model")
+    convert_checkpoint(place / "model", place / "copy")
+    copied = ElmoTokenizer.from_pretrained(place / "copy")
+    assert {name: getattr(copied, name) for name in settings} == settings
+    assert copied.pad_token == "[P]"
 
 
 def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> None:

@@ -67,6 +67,19 @@ def test_pretrain_writes_a_language_model(trained: Path) -> None:
     assert model.config.vocab_size == 13
 
 
+def test_pretrain_warns_of_a_text_that_the_vocabulary_does_not_know(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "counts.txt").write_text("<S>\n</S>\n<UNK>\na 12\nb 11\nc\n")
+    arguments = pretrain_arguments(folder, "model")
+    position = arguments.index("--vocab-size")
+    arguments[position : position + 2] = ["--vocab", folder / "counts.txt"]
+    run(*arguments, "--batch-size", 4)
+    text = (folder / "text.txt").read_text().split()
+    unknown = len(text) - text.count("c")
+    assert f"{unknown} of {len(text) + len(LINES)} predictions are <UNK>" in caplog.text
+
+
 def test_pretrain_goes_on_from_a_checkpoint(folder: Path) -> None:
     arguments = pretrain_arguments(folder, "model")
     run(*arguments, "--batch-size", 4)
@@ -140,6 +153,7 @@ def test_pretrain_does_not_go_on_with_another_text(folder: Path, trained: Path) 
         (["--split", "train"], "Expected either --split or --train, got both."),
         (["--epochs", 0], "Expected --epochs above 0."),
         (["--ema", 1], "Expected --ema below 1"),
+        (["--learning-rate", 0], "Expected --learning-rate above 0"),
     ],
 )
 def test_pretrain_refuses_options_without_effect(

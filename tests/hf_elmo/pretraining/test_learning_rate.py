@@ -10,6 +10,7 @@ from hf_elmo.pretraining.learning_rate import (
     RATE_FACTORS,
     Optimizer,
     TrainingClock,
+    choose_warmup,
     describe_optimizer,
     make_schedule,
 )
@@ -57,25 +58,43 @@ def test_a_lap_is_the_steps_and_seconds_since_the_last(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("optimizer", "expected"),
     [
-        ("adamw", {"learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 1000}),
+        ("adamw", {"learning_rate": 1e-3, "lr_scheduler_type": "cosine"}),
         (
             "adagrad",
-            {"learning_rate": 0.2, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 0},
+            {"learning_rate": 0.2, "lr_scheduler_type": "constant_with_warmup"},
         ),
     ],
 )
 def test_each_optimiser_has_its_own_defaults(
     optimizer: Optimizer, expected: dict[str, Any]
 ) -> None:
-    assert expected.items() <= describe_optimizer(optimizer, None, None, None, 0.1).items()
+    assert expected.items() <= describe_optimizer(optimizer, None, None, 0.1).items()
 
 
 def test_given_values_are_kept_zeros_too() -> None:
-    arguments = describe_optimizer("adamw", 0.0, "linear", 0, 0.0)
+    arguments = describe_optimizer("adamw", 0.0, "linear", 0.0)
     expected = {
         "learning_rate": 0.0,
         "lr_scheduler_type": "linear",
-        "warmup_steps": 0,
         "weight_decay": 0.0,
     }
     assert expected.items() <= arguments.items()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "num_steps", "expected"),
+    [("adamw", 50_000, 1000), ("adamw", 300, 30), ("adamw", 9, 0), ("adagrad", 50_000, 0)],
+)
+def test_the_warm_up_is_at_most_a_tenth_of_a_run(
+    optimizer: Optimizer, num_steps: int, expected: int
+) -> None:
+    assert choose_warmup(optimizer, None, num_steps) == expected
+
+
+def test_a_given_warm_up_is_kept_and_one_as_long_as_the_run_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert choose_warmup("adamw", 299, 300) == 299
+    assert not caplog.text
+    assert choose_warmup("adamw", 300, 300) == 300
+    assert "The 300 warm-up steps are not fewer than the 300 steps" in caplog.text

@@ -5,6 +5,7 @@ import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel
 from hf_elmo.language_model.models import load_language_model
+from hf_elmo.language_model.perplexity import evaluate_text
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.pretraining.models import PRESETS, create_model, load_model_to_continue, read_sizes
 
@@ -49,6 +50,28 @@ def test_training_on_starts_from_the_same_model(language_model: Path) -> None:
     assert model.state_dict().keys() == old.state_dict().keys()
     for name, value in model.state_dict().items():
         assert torch.equal(value, old.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2], [2, 0, 1]])
+def test_labels_and_evaluation_agree_on_the_rows_of_sentence_boundaries(
+    order: list[int], tiny_config: ElmoConfig, language_model: Path, tmp_path: Path
+) -> None:
+    vocabulary = TargetVocabulary([*(OLD.words[row] for row in order), "a", "b"])
+    torch.manual_seed(0)
+    created = create_model(tiny_config, vocabulary)
+    sentences = [["a", "b", "c"], ["b", "a", "a"]]
+    for model, tokenizer in (created, load_model_to_continue(str(language_model), vocabulary)):
+        with torch.no_grad():
+            model.softmax.bias.copy_(torch.arange(5.0))
+        batch = tokenizer(
+            sentences, is_split_into_words=True, return_tensors="pt", return_attention_mask=True
+        )
+        labels = torch.tensor([vocabulary.convert_words_to_ids(words) for words in sentences])
+        model.train(False).save_pretrained(tmp_path / "new")
+        loaded = ElmoForPreTraining.from_pretrained(tmp_path / "new")
+        loss = loaded(**batch, labels=labels).loss
+        expected = evaluate_text(model, tokenizer, vocabulary, lambda _: iter(sentences)).average
+        assert loss.exp().item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_new_target_words_keep_the_rows_of_old_ones(language_model: Path) -> None:

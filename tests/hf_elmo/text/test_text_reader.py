@@ -58,6 +58,27 @@ def test_zstandard_files_are_decompressed_while_read(tmp_path: Path) -> None:
     assert list(read_files([tmp_path / "a.zst"])(None)) == [["Ein", "Satz", "."]]
 
 
+def test_utf_16_without_a_mark_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("The bank\n".encode("utf-16le"))
+    with pytest.raises(ValueError, match=r"got a NUL in line 1.*iconv -f utf-16le"):
+        list(read_files([tmp_path / "a.txt"])(None))
+    with pytest.raises(ValueError, match="got a NUL in line 1"):
+        list(read_sentences(io.BytesIO(b"a\0b\n"), "text"))
+
+
+def test_a_file_whose_lines_end_with_carriage_returns_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mac.txt").write_bytes(b"a b\rc d\r")
+    (tmp_path / "windows.txt").write_bytes(b"a b\r\nc d\r\n")
+    assert len(list(read_files([tmp_path / "windows.txt"])(None))) == 2
+    assert not caplog.text
+    read = read_files([tmp_path / "mac.txt"])
+    for _ in range(2):
+        assert list(read(None)) == [["a", "b", "c", "d"]]
+    assert caplog.text.count("mac.txt contains carriage returns within lines") == 1
+
+
 def test_a_pattern_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(
         FileNotFoundError, match=r"Expected files to read, found none at .*missing-\*"
