@@ -349,7 +349,7 @@ def _check_lines(lines: Iterator[str], name: str) -> Iterator[str]:
                 f"Expected text in {name}, got a NUL in line {number}. If the file is UTF-16, "
                 "convert it first, for example with iconv -f utf-16le -t utf-8."
             )
-        if "\r" in line.rstrip("\r\n"):
+        if "\r" in line and "\r" in line.rstrip("\r\n"):
             _warn_of_returns(name)
         yield line
 
