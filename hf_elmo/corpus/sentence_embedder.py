@@ -29,8 +29,8 @@ class SentenceEmbedder:
     """Add the vectors of each sentence to a batch.
 
     An embedder can be sent to many processes, because pickling stores only its arguments. A process
-    loads the model at its first batch and keeps it for embedders with the same model options. It
-    also caches the vectors of words.
+    loads the model at its first batch and keeps it for embedders with the same model options, until
+    the files in the model's folder change. It also caches the vectors of words.
 
     Attributes:
         model: Folder or Hub name.
@@ -119,18 +119,30 @@ class SentenceEmbedder:
         return list(vectors)
 
     def load(self) -> tuple[ElmoBilm, ElmoTokenizer]:
-        """Load the model and its tokenizer; a process keeps the last loaded pair.
+        """Load the model and its tokenizer; a process keeps the last pair while its files do.
 
         Raises:
             ValueError: If the model or the device does not exist.
         """
+        stamps = [
+            (path.name, path.stat().st_mtime_ns, path.stat().st_size)
+            for path in Path(resolve_name(self.model)).glob("*")
+            if path.is_file()
+        ]
         return _load_once(
-            self.model, self.dtype, self.quantization, self.backend, self.device, self.threads
+            tuple(sorted(stamps)),
+            self.model,
+            self.dtype,
+            self.quantization,
+            self.backend,
+            self.device,
+            self.threads,
         )
 
 
 @lru_cache(maxsize=1)
 def _load_once(
+    stamps: tuple[Any, ...],  # of the files in the model's folder
     name: str,
     dtype: Dtype,
     quantization: Quantization,

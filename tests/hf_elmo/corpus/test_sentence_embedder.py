@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,24 @@ def test_a_model_is_loaded_once_a_process_and_when_it_is_needed(
         one({"text": ["A bank"]})
     assert len(loaded) == 1
     assert len(pickle.dumps(embedder)) < 1000  # the model does not travel
+
+
+def test_a_model_that_is_saved_again_is_loaded_again(
+    tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_folder, tmp_path / "model")
+    embedder = SentenceEmbedder(str(tmp_path / "model"), layers="all")
+    batch = {"text": [" ".join(words) for words in SENTENCES]}
+    before = embedder(batch)["vectors"]
+    changed = copy.deepcopy(tiny_model)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.mul_(0.5)
+    changed.save_pretrained(tmp_path / "model")
+    after = embedder(batch)["vectors"]
+    assert not np.allclose(before[0], after[0])
+    for got, right in zip(after, compute(changed, layers="all"), strict=True):
+        np.testing.assert_array_equal(got, right)
 
 
 def test_threads_are_set_when_the_model_is_loaded(tiny_folder: Path) -> None:
