@@ -368,6 +368,8 @@ class ElmoForTokenClassification(ElmoClassifier):
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
         """Compute the cross entropies' sum / `num_items`, plus this call's share of the penalty."""
+        if (labels == IGNORED_LABEL).all():
+            return logits.sum() * 0.0  # a mean over no labels is NaN
         loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
         return loss + self.features.penalty() * _share(labels, num_items)
 

@@ -1,5 +1,6 @@
 """Pipelines of transformers for the task models: find labels or spans in texts."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -135,7 +136,9 @@ class ElmoSrlPipeline(ElmoTaskPipeline):
         if not isinstance(given["text"], str):
             places = list(range(len(text.words)))
         chosen = given["predicates"]
-        if isinstance(chosen, int | str) or not set(chosen) <= set(places):
+        if isinstance(chosen, Iterable) and not isinstance(chosen, str):
+            chosen = list(chosen)  # an iterator can be read only once
+        if not isinstance(chosen, list) or not set(chosen) <= set(places):
             raise ValueError(
                 "Expected a list of predicates, first characters of words or numbers of given "
                 f"words: some of {places}, got {chosen!r}."

@@ -264,7 +264,9 @@ def _read_paragraph(path: Path, paragraph: Any, use: Use) -> Iterator[Question]:
         for answer in answers:
             text, start = answer["text"], answer["answer_start"]
             end = start + len(text)
-            if passage[start:end] != text:
+            if not text.strip():
+                raise ValueError(f"{place}: expected answers with words, found {text!r}.")
+            if start < 0 or passage[start:end] != text:
                 raise ValueError(
                     f"{place}: expected {text!r} at {start}, found {passage[start:end]!r}."
                 )

@@ -153,6 +153,18 @@ def test_token_classifier_ignores_labels_of_minus_100(tiny_config: ElmoConfig) -
     assert_close(out.loss, expected)
 
 
+@pytest.mark.parametrize("num_items", [None, 0])
+def test_token_classifier_has_no_loss_without_labels(
+    tiny_config: ElmoConfig, num_items: int | None
+) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config)
+    ids, mask = make_batch(tiny_config, SENTENCES)
+    loss = model(ids, mask, labels=torch.full((5, 6), -100), num_items_in_batch=num_items).loss
+    loss.backward()
+    assert loss == 0
+    assert not model.classifier.weight.grad.any()
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_sentences_are_pooled_over_their_words(

@@ -13,7 +13,7 @@ from hf_elmo.text.text_reader import decode_lines, decompress
 from .labels import OUTSIDE, Span, find_spans
 
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
-TAG_PATTERN = re.compile(r"O|[BIOULES]-\S(.*\S)?")
+TAG_PATTERN = re.compile(r"O|[BIULES]-\S(.*\S)?")
 ESCAPED = re.compile(r"\\([/*])")  # in trees of the Penn Treebank
 SAME_TAGS = str.maketrans("SE", "UL")  # BIOES: S (single) = U (unit), E (end) = L (last)
 Example = TypeVar("Example")
@@ -253,7 +253,7 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
         if is_json or line.startswith("{"):
             keys = ("gold_label", "sentence1_binary_parse", "sentence2_binary_parse")
             data = _parse_json(path, number, line, keys)
-            label = "-" if data[keys[0]] is None else str(data[keys[0]])
+            label = "-" if data[keys[0]] in (None, "") else str(data[keys[0]])
             parses = [data[key] or "" for key in keys[1:]]
             if not all(isinstance(parse, str) for parse in parses):
                 refuse(path, number, "parses as texts", line)
@@ -326,6 +326,8 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
                 spans = [Span(str(name), i, j) for name, i, j in frame["args"]]
             except (KeyError, TypeError, ValueError):
                 refuse(path, number, "frames with v and args [label, first, last]", frame)
+            if not all(name and isinstance(name, str) for name, *_ in frame["args"]):
+                refuse(path, number, "labels of roles as texts that are not empty", frame)
             places = [(place, place), *((span.start, span.end) for span in spans)]
             if any(type(x) is not int for pair in places for x in pair):  # bool is an int too
                 refuse(path, number, "frames with v and args of integers", frame)

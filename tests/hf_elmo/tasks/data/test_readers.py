@@ -152,7 +152,8 @@ def test_trees_are_read_in_prediction(line: str, tmp_path: Path) -> None:
 
 def test_a_pair_with_the_label_null_has_no_label(tmp_path: Path) -> None:
     parse = '"sentence1_binary_parse": "a", "sentence2_binary_parse": "b"'
-    path = write(tmp_path, f'{{"gold_label": null, {parse}}}\n{{"gold_label": "x", {parse}}}\n')
+    lines = [f'{{"gold_label": {label}, {parse}}}\n' for label in ("null", '""', '"x"')]
+    path = write(tmp_path, "".join(lines))
     assert [pair.label for pair in read_pairs(path)] == ["x"]
 
 
@@ -288,6 +289,12 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
         '{"tokens": ["a", "b"], "frames": [{"v": 0, "args": [["A0", 0, 1], ["A1", 1, 1]]}]}\n',
         "x.jsonl",
         "line 1: expected roles that do not overlap",
+    ),
+    (
+        read_frames,
+        '{"tokens": ["a"], "frames": [{"v": 0, "args": [[null, 0, 0]]}]}\n',
+        "x.jsonl",
+        "line 1: expected labels of roles as texts",
     ),
     (read_frames, "a b c\n", "x", "line 1: expected at least 12 columns, found 'a b c'"),
     (
