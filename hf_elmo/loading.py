@@ -318,22 +318,23 @@ def check_name(name: str | PathLike[str]) -> None:
         )
 
 
-def load_config(name: str, **hub: Any) -> PreTrainedConfig:
+def load_config(name: str, loader: Any = AutoConfig, **hub: Any) -> Any:
     """Load a model's configuration; unlike those of transformers, all errors name the model.
 
     Args:
         name: A folder, or a name on the Hub.
+        loader: Class that loads it: `AutoConfig` or a class of configurations.
         **hub: Options named in `HUB_OPTIONS`.
 
     Raises:
         OSError: If there is no such model.
+        ValueError: If the configuration is not one of `loader`.
     """
     check_name(name)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(name, **hub)
+        return loader.from_pretrained(name, **hub)
     except OSError as error:
         raise OSError(f"Could not load the model {name!r}: {error}") from error
-    return config
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from transformers.utils.hub import cached_file
 
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.loading import check_name, load_config
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -61,7 +62,7 @@ def load_language_model(
         OSError: If there is no model of this name.
         ValueError: If the model has no softmax or no target words, or another number of them.
     """
-    load_config(name)
+    load_config(name, ElmoConfig)  # raises clear errors for wrong names and models
     vocabulary = load_vocabulary(name)
     model = None if vocabulary is None else load_with_softmax(name, len(vocabulary))
     if model is None or vocabulary is None:

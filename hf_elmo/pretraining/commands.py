@@ -382,7 +382,7 @@ def _count_steps(
     num_targets = num_unknown = 0
     for sentence in text(None):
         num_targets += len(sentence) + 1  # words and sentence end
-        num_unknown += sum(word not in words for word in sentence)
+        num_unknown += words.convert_words_to_ids(sentence).count(words.unknown_id)
     warn_of_unknown(num_unknown, num_targets)
     per_step = options["batch_size"] * num_processes * options["window"] * options["accumulate"]
     return most or max(1, math.ceil(options["epochs"] * num_targets / per_step))

@@ -100,9 +100,8 @@ def load_model_to_continue(
     Raises:
         ValueError: If the model's softmax and target words differ in number.
     """
-    load_config(name)
+    config = load_config(name, ElmoConfig)
     bilm = ElmoModel.from_pretrained(name, dtype=torch.float32)
-    config = ElmoConfig.from_pretrained(name)
     config.update(vocabulary.describe())
     model = ElmoForPreTraining(config)
     model.elmo.load_state_dict(bilm.state_dict())

@@ -225,9 +225,13 @@ def test_a_name_on_the_hub_is_left_to_the_hub() -> None:
     check_name("me/my-elmo")
 
 
-def test_an_error_of_the_hub_names_the_model() -> None:
-    with pytest.raises(OSError, match="Could not load the model 'me/missing': "):
-        load_config("me/missing")
+def test_an_error_of_the_hub_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise OSError("We couldn't connect")
+
+    monkeypatch.setattr(ElmoConfig, "from_pretrained", fail)
+    with pytest.raises(OSError, match="Could not load the model 'me/missing': We couldn't"):
+        load_config("me/missing", ElmoConfig)
 
 
 def test_an_offloaded_encoder_computes_the_same(tiny_model: ElmoModel) -> None:

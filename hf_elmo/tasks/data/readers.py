@@ -323,10 +323,10 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
         for frame in found:
             try:
                 place = frame["v"]
-                spans = [Span(str(name), i, j) for name, i, j in frame["args"]]
+                spans = [Span(name, i, j) for name, i, j in frame["args"]]
             except (KeyError, TypeError, ValueError):
                 refuse(path, number, "frames with v and args [label, first, last]", frame)
-            if not all(name and isinstance(name, str) for name, *_ in frame["args"]):
+            if not all(span.label and isinstance(span.label, str) for span in spans):
                 refuse(path, number, "labels of roles as texts that are not empty", frame)
             places = [(place, place), *((span.start, span.end) for span in spans)]
             if any(type(x) is not int for pair in places for x in pair):  # bool is an int too

@@ -94,6 +94,7 @@ def test_the_warm_up_is_at_most_a_tenth_of_a_run(
 def test_a_given_warm_up_is_kept_and_one_as_long_as_the_run_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    assert choose_warmup("adamw", 0, 300) == 0
     assert choose_warmup("adamw", 299, 300) == 299
     assert not caplog.text
     assert choose_warmup("adamw", 300, 300) == 300

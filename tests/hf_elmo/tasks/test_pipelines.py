@@ -158,6 +158,14 @@ def test_the_class_serves_the_name_that_the_hub_knows(task_name: str, saved: Pat
     assert pipe(TEXT) == load_pipeline(task_name, saved)(TEXT)
 
 
+@pytest.mark.parametrize("task_name", ["srl"])
+def test_predicates_may_come_from_an_iterator(task_name: str, saved: Path) -> None:
+    pipe = load_pipeline(task_name, saved)
+    words = ["The", "cat", "sat"]
+    found = [pipe({"text": words, "predicates": given}) for given in ([2], iter([2]))]
+    assert found[0] == found[1] != []
+
+
 @pytest.mark.parametrize(
     ("task_name", "given", "message"),
     [

@@ -110,6 +110,13 @@ def test_an_empty_question_and_an_id_that_is_there_twice_are_refused(tmp_path: P
         read_questions(path, "predict")
 
 
+@pytest.mark.parametrize("start", [0, -1])
+def test_an_answer_without_words_is_refused(start: int, tmp_path: Path) -> None:
+    path = write(tmp_path, [{"text": "", "answer_start": start}])
+    with pytest.raises(ValueError, match="question q: expected answers with words, found ''"):
+        read_questions(path)
+
+
 def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": "cat", "answer_start": 5}])
     with pytest.raises(ValueError, match="question q: expected 'cat' at 5, found \"at'\""):

@@ -223,6 +223,7 @@ def test_documents_are_read_without_lone_and_repeated_mentions(tmp_path: Path) -
 BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_columns, "a\tO\nb\n", "x", "line 2: expected 2 columns, as in other lines, found 'b'"),
     (read_columns, "a\nb\n", "x", "line 1: expected a word and its tag, found 'a'"),
+    (read_columns, "a\tO-PER\n", "x", "line 1: expected a tag such as .* found 'O-PER'"),
     (read_columns, "a\tO\nb\tPER\n", "x", "line 2: expected a tag such as .* found 'PER'"),
     (read_columns, "a\tO\nb\tB-PER \n", "x", "line 2: expected a tag such as .* found 'B-PER '"),
     (read_columns, "a\tO\nb\tx\tO\n", "x", "line 2: expected 2 columns, as in other lines"),
