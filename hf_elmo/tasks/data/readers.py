@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -84,7 +84,7 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
                 continue
             if len(columns) != width:
                 refuse(path, number, f"{width} columns, as in other lines", line)
-            if width < 1 + reads_tags or not columns[0].strip():
+            if width < 1 + reads_tags or not columns[0]:
                 refuse(path, number, "a word and its tag" if reads_tags else "a word", line)
             if width == 1:
                 columns.append(OUTSIDE)
@@ -101,7 +101,10 @@ def read_columns(path: Path, *, reads_tags: bool = True) -> list[TaggedSentence]
 
 
 def _split_row(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else split_blanks(line)
+    if "\t" not in line:
+        return split_blanks(line)
+    word, *others = line.split("\t")
+    return [word.strip(" "), *others]
 
 
 def _refuse_numbers(path: Path, sentences: list[TaggedSentence]) -> None:
@@ -210,8 +213,12 @@ def _parse_tree(line: str) -> list[LabelledSentence] | None:
             open_nodes.pop()
         else:
             for node in open_nodes:
-                node.words.append(ESCAPES.get(token, ESCAPED.sub(r"\1", token)))
+                node.words.append(_unescape(token))
     return nodes if nodes and not open_nodes else None
+
+
+def _unescape(leaf: str) -> str:
+    return ESCAPES.get(leaf, ESCAPED.sub(r"\1", leaf))
 
 
 def _is_parenthesis(line: str) -> bool:
@@ -258,7 +265,7 @@ def read_pairs(path: Path, *, keeps_all: bool = False) -> list[Pair]:
             if not all(isinstance(parse, str) for parse in parses):
                 refuse(path, number, "parses as texts", line)
             leaves = [re.findall(r"[^\s()]+", parse) for parse in parses]
-            words = [[ESCAPES.get(leaf, leaf) for leaf in sentence] for sentence in leaves]
+            words = [[_unescape(leaf) for leaf in sentence] for sentence in leaves]
         else:
             label, *texts = _split_columns(path, number, line, ("label", "premise", "hypothesis"))
             words = [split_blanks(text) for text in texts]
@@ -306,13 +313,15 @@ def read_frames(path: Path) -> list[Frame]:
             JSON has `v`, the position of the predicate, and `args`, each `[label, first, last]`.
 
     Raises:
-        ValueError: If a line is not in the expected format.
+        ValueError: If a line is not in the expected format, or if most of the values `v` are
+            outside of their frame's `V`.
     """
     frames = _read_json_frames(path) if ".jsonl" in path.suffixes else _read_column_frames(path)
     return _need_some(list(frames), path, "predicates")
 
 
 def _read_json_frames(path: Path) -> Iterator[Frame]:
+    agree = Counter[bool]()  # whether v is in V; in published data, a few are not
     for number, line in _read_records(path):
         data = _parse_json(path, number, line, ("tokens", "frames"))
         words, found = data["tokens"], data["frames"]
@@ -334,10 +343,17 @@ def _read_json_frames(path: Path) -> Iterator[Frame]:
             if any(not 0 <= start <= end < len(words) for start, end in places):
                 refuse(path, number, f"spans inside {len(words)} tokens", frame)
             roles = [span for span in spans if span.label != PREDICATE]
+            verbs = [span for span in spans if span.label == PREDICATE]
+            agree.update([any(verb.start <= place <= verb.end for verb in verbs)] * bool(verbs))
             taken = [word for role in roles for word in range(role.start, role.end + 1)]
             if len(taken) > len(set(taken)):
                 refuse(path, number, "roles that do not overlap", frame)
             yield Frame(words, place, roles, number)
+    if agree[False] > agree[True]:
+        raise ValueError(
+            f"{path}: expected v in the span V of its frame, found {agree[False]} of "
+            f"{agree.total()} outside of it. Positions are counted from 0."
+        )
 
 
 CONLL_WORD = 3  # column of CoNLL-2012, from 0

@@ -56,6 +56,11 @@ def test_a_no_break_space_is_part_of_a_word(tmp_path: Path) -> None:
     assert strip(read_pairs(path)) == [Pair(["New\u00a0York"], ["B"], "a")]
 
 
+def test_a_blank_before_a_tab_is_not_part_of_the_word(tmp_path: Path) -> None:
+    path = write(tmp_path, "New York \tB-LOC\n grows\tO\n")
+    assert strip(read_columns(path)) == [TaggedSentence(["New York", "grows"], [Span("LOC", 0, 0)])]
+
+
 TREE = r"(3 (2 It) (4 (3 works) (2 -LRB-)))"
 ESCAPED_TREE = r"(1 (2 \*\*) (2 and\/or))"
 
@@ -93,11 +98,11 @@ def test_pairs_are_read_from_tabs(tmp_path: Path) -> None:
 
 def test_pairs_are_read_from_json_lines(tmp_path: Path) -> None:
     line = (
-        '{"gold_label": "neutral", "sentence1_binary_parse": "( ( -LRB- boy ) . )", '
+        r'{"gold_label": "neutral", "sentence1_binary_parse": "( ( -LRB- and\\/or ) . )", '
         '"sentence2_binary_parse": "( He sits )"}\n'
     )
     path = write(tmp_path, line, "snli.jsonl")
-    assert strip(read_pairs(path)) == [Pair(["(", "boy", "."], ["He", "sits"], "neutral")]
+    assert strip(read_pairs(path)) == [Pair(["(", "and/or", "."], ["He", "sits"], "neutral")]
 
 
 def test_words_are_read_without_tags_for_prediction(tmp_path: Path) -> None:
@@ -185,6 +190,14 @@ def test_frames_are_read_from_json_lines_bare_ones_too(tmp_path: Path) -> None:
     )
     bare = Frame(["The", "cat", "sat"], 1, [])
     assert strip(read_frames(write(tmp_path, line, "srl.jsonl"))) == [FRAME, bare]
+
+
+def test_a_few_predicates_may_be_outside_of_their_spans(tmp_path: Path) -> None:
+    line = (
+        '{"tokens": ["Go", "on"], "frames": [{"v": 0, "args": [["V", 0, 1]]}, '
+        '{"v": 1, "args": [["V", 0, 0]]}]}\n'
+    )
+    assert [one.predicate for one in read_frames(write(tmp_path, line, "srl.jsonl"))] == [0, 1]
 
 
 def test_frames_are_read_from_columns(tmp_path: Path) -> None:
@@ -296,6 +309,12 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
         '{"tokens": ["a"], "frames": [{"v": 0, "args": [[null, 0, 0]]}]}\n',
         "x.jsonl",
         "line 1: expected labels of roles as texts",
+    ),
+    (
+        read_frames,
+        '{"tokens": ["a", "b"], "frames": [{"v": 1, "args": [["V", 0, 0]]}, {"v": 0, "args": []}]}',
+        "x.jsonl",
+        "expected v in the span V of its frame, found 1 of 1 outside of it. Positions are counted",
     ),
     (read_frames, "a b c\n", "x", "line 1: expected at least 12 columns, found 'a b c'"),
     (
