@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -17,7 +16,6 @@ from convert.download import Download
 from convert.fetch import Fetched, fetch_sources
 from convert.format_detection import find_checkpoint, find_writer
 from convert.formats import hf_folder
-from convert.formats.tensor_rearrangement import list_shapes
 from convert.layout import (
     NUMBER_SIZES,
     Checkpoint,
@@ -33,6 +31,7 @@ from convert.target import NEW, check_space, check_target, make_work_folder, mov
 from convert.verification import verify_model
 from hf_elmo import ElmoConfig
 from hf_elmo.files.output_file import find_place
+from hf_elmo.modeling_elmo import list_shapes
 
 
 @dataclass(frozen=True)
@@ -263,8 +262,8 @@ def _check_shapes(checkpoint: Checkpoint, source: str) -> None:
     config, expected = checkpoint.config, list_shapes(checkpoint.config)
     if any(name.startswith("softmax.") for name in found):
         sizes = (config.vocab_size, config.projection_size)
-        expected = chain(expected, [("softmax.weight", sizes), ("softmax.bias", sizes[:1])])
-    for name, shape in expected:
+        expected |= {"softmax.weight": sizes, "softmax.bias": sizes[:1]}
+    for name, shape in expected.items():
         if found.get(name) != shape:
             raise ConversionError(
                 f"{source}: expected a tensor {name} of shape {shape}, found "

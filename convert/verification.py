@@ -5,6 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from convert.layout import ConversionError
-from hf_elmo import ElmoModel, ElmoState, ElmoTokenizer
+from hf_elmo import ElmoModel, ElmoTokenizer
 
 # For a model of the original size. float32: the difference between the original implementations.
 # Half precision: twice the effect of rounding the weights.
@@ -121,8 +123,10 @@ def _compare(
     for start in range(0, len(sentences), step):
         batch = sentences[start : start + step]
         ids = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
+        if state is not None:  # the last batch may be smaller
+            state = state.map(partial(_take_rows, len(batch)))
         with torch.inference_mode():
-            output = model(**ids, state=_take_rows(state, len(batch)), output_hidden_states=True)
+            output = model(**ids, state=state, output_hidden_states=True)
         state = output.state if batch_size else None
         layers = torch.stack(output.hidden_states).numpy()  # (layers + 1, batch, tokens, width)
         for row, words in enumerate(batch):
@@ -148,12 +152,5 @@ def _read_array(stored: Activations, name: str) -> NDArray[Any]:
         ) from error
 
 
-def _take_rows(state: ElmoState | None, rows: int) -> ElmoState | None:
-    """Keep the LSTM state of the first sentences, since the last batch may be smaller."""
-    if state is None:
-        return None
-    forward, backward = state
-    return ElmoState(
-        (forward[0][:, :rows], forward[1][:, :rows]),
-        backward and (backward[0][:, :rows], backward[1][:, :rows]),
-    )
+def _take_rows(rows: int, part: Tensor) -> Tensor:
+    return part[:, :rows]

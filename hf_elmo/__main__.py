@@ -6,12 +6,12 @@ import typer
 from transformers.utils import logging
 
 from .corpus.commands import embed
-from .demo.commands import add_commands as add_demo
+from .demo.commands import demo
 from .inference.info import info
 from .language_model.commands import evaluate, score, substitutes, vocab
 from .onnx.commands import export
 from .pretraining.commands import pretrain
-from .tasks.commands import add_commands as add_task_commands
+from .tasks.commands import predict, score_model, train
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -21,10 +21,9 @@ def main() -> None:
     """ELMo: contextual word vectors from a character-based biLM."""
 
 
-for command in (embed, vocab, pretrain, evaluate, score, substitutes, export, info):
-    app.command()(command)
-add_task_commands(app)
-add_demo(app)
+COMMANDS = (embed, vocab, pretrain, evaluate, score, substitutes, export, info)
+for command in (*COMMANDS, train, score_model, predict, demo):
+    app.command("test" if command is score_model else None)(command)
 
 if __name__ == "__main__":
     if sys.stderr is None or not sys.stderr.isatty():

@@ -166,7 +166,7 @@ class ElmoBilm:
         table = torch.cat([boundaries, words])
         order, batch_sizes, entries, rows, columns = pack_words(mask)
         if state is not None:
-            state = _reorder_state(_check_state(config, state, batch), order)
+            state = _check_state(config, state, batch).map(lambda x: x[:, order])
         layers, state = self.run_bilm(table[entries], batch_sizes, state)
         if keep_sentence_boundaries:
             mask = mask.new_zeros(batch, mask.shape[1] + 2)
@@ -175,6 +175,7 @@ class ElmoBilm:
             is_word = entries >= 2
             rows, columns = rows[is_word], columns[is_word] - 1
             layers = [layer[is_word] for layer in layers]
+        inverse = order.argsort()
         hidden_states = tuple(lay_out(layer, mask.shape, rows, columns) for layer in layers)
         if not keep_sentence_boundaries:
             hidden_states = (first, *hidden_states[1:])
@@ -184,7 +185,7 @@ class ElmoBilm:
             last_hidden_state=hidden_states[-1],
             elmo=mix_as_configured(config, torch.stack(hidden_states), mask),
             hidden_states=hidden_states if output_hidden_states else None,
-            state=_reorder_state(state, order.argsort()),
+            state=state.map(lambda x: x[:, inverse]),
             attention_mask=mask.long(),
         )
 
@@ -260,12 +261,3 @@ def _check_state(config: ElmoConfig, state: ElmoState, batch: int) -> ElmoState:
                     "that a call with as many sentences returned, or None for zeros."
                 )
     return state
-
-
-def _reorder_state(state: ElmoState, order: Tensor) -> ElmoState:
-    """Put the sentences of a state in another order."""
-    forward, backward = state
-    return ElmoState(
-        (forward[0][:, order], forward[1][:, order]),
-        backward and (backward[0][:, order], backward[1][:, order]),
-    )

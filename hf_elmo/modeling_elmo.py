@@ -18,6 +18,12 @@ from .weight_fingerprint import KeptResult, fingerprint_module
 from .word_cache import Encoder, WordCache, encode_distinct, encode_in_chunks
 
 
+def list_shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of each weight of an `ElmoModel`, without allocating memory."""
+    with torch.device("meta"):
+        return {name: tuple(w.shape) for name, w in ElmoModel(config).state_dict().items()}
+
+
 class ElmoHighway(nn.Module):
     """Highway layer: `g * relu(transform(x)) + (1 - g) * x`, `g = sigmoid(gate(x))`.
 

@@ -1,6 +1,7 @@
 """Outputs of the models."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -21,6 +22,13 @@ class ElmoState(NamedTuple):
 
     forward: State
     backward: State | None
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "ElmoState":
+        """Apply a function to each tensor."""
+        (h, c), backward = self
+        return ElmoState(
+            (change(h), change(c)), backward and (change(backward[0]), change(backward[1]))
+        )
 
 
 class LostState:

@@ -28,16 +28,9 @@ if TYPE_CHECKING:  # as in stored_bilm.py
 
 # Tasks that read two texts, so a pipeline of single docs cannot run them, and their methods.
 PAIRED = {"entailment": "entail", "squad": "answer"}
-# Settings that change the output of a biLM, other than its weights and their shapes.
+# Settings that change a biLM's output, beside weights, their shapes and SPECIAL_CHAR_IDS.
 BILM_FIELDS = (
-    "max_characters_per_token",
-    "sentence_start_char_id",
-    "sentence_end_char_id",
-    "word_start_char_id",
-    "word_end_char_id",
-    "char_padding_id",
-    "sentence_start_word_id",
-    "sentence_end_word_id",
+    *("sentence_start_word_id", "sentence_end_word_id", "max_characters_per_token"),
     "char_activation",
     "forget_bias",
     "cell_clip",
@@ -251,13 +244,15 @@ class ElmoTask(SavedComponent):
 
     def _is_same(self, source: LayerSource) -> bool:
         """Return whether the biLM of an `elmo` component equals the biLM of the task model."""
+        from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS
         from hf_elmo.weight_fingerprint import fingerprint_weights
 
         model, shim = self.load().model, get_shim(source.model)
         if not model.config.num_mixes or shim.quantization is not None:
             return False
         own, other = model.elmo, shim.load().model
-        if any(getattr(own.config, x) != getattr(other.config, x) for x in BILM_FIELDS):
+        fields = (*SPECIAL_CHAR_IDS, *BILM_FIELDS)
+        if any(getattr(own.config, x) != getattr(other.config, x) for x in fields):
             return False
         marks = [fingerprint_weights(x.config, x.parameters()) for x in (own, other)]
         if None in marks or self._compared is None or self._compared[0] != marks:

@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from convert.layout import Checkpoint, ConversionError
 from hf_elmo import ElmoConfig
-from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS
+from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS, SPECIAL_CHAR_IDS
 
 # Values of all published models.
 DEFAULT_MAX_CHARACTERS = ElmoConfig.max_characters_per_token
@@ -229,12 +229,9 @@ def check_characters(checkpoint: Checkpoint) -> None:
 
 def _missing_features(config: ElmoConfig) -> Iterator[str]:
     """List the features of a biLM that bilm-tf does not support."""
-    special = ElmoConfig()
-    marks = ("sentence_start", "sentence_end", "word_start", "word_end")
-    names = [*(f"{mark}_char_id" for mark in marks), "char_padding_id"]
     if config.char_embedding_size and (
         config.char_vocab_size < NUM_BYTE_CHARACTERS
-        or any(getattr(config, name) != getattr(special, name) for name in names)
+        or any(getattr(config, name) != getattr(ElmoConfig, name) for name in SPECIAL_CHAR_IDS)
     ):
         yield "its characters are not bytes"
     if config.char_embedding_size and config.word_embedding_size:

@@ -15,6 +15,7 @@ from convert.formats.tensor_rearrangement import (
     StoredTensor,
     gather_tensors,
     list_stored_tensors,
+    reorder_gates,
 )
 from convert.layout import Checkpoint, ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
@@ -50,11 +51,6 @@ def standard_name(name: str) -> str:
     return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell/{variable}"
 
 
-def _reorder_gates(array: FloatArray, order: list[int]) -> FloatArray:
-    """Reorder the four gates along the first axis."""
-    return array.reshape(4, -1, *array.shape[1:])[order].reshape(array.shape)
-
-
 TRANSPOSED = Arrangement(lambda shape: shape[::-1], lambda array: array.T, lambda array: array.T)
 CONVOLUTION = Arrangement(  # (1, width, characters, filters) to (filters, characters, width)
     lambda shape: (1, *shape[::-1]),
@@ -63,8 +59,8 @@ CONVOLUTION = Arrangement(  # (1, width, characters, filters) to (filters, chara
 )
 GATES = Arrangement(  # columns i, j, f, o to rows i, f, o, j
     lambda shape: shape[::-1],
-    lambda array: _reorder_gates(array.T, [0, 2, 3, 1]),
-    lambda array: _reorder_gates(array, [0, 3, 1, 2]).T,
+    lambda array: reorder_gates(array.T, [0, 2, 3, 1]),
+    lambda array: reorder_gates(array, [0, 3, 1, 2]).T,
 )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from convert.layout import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
+from hf_elmo.modeling_elmo import list_shapes
 
 Shape = tuple[int, ...]
 
@@ -35,6 +36,11 @@ TABLE = Arrangement(  # adds row 0, the padding
     lambda array: np.insert(array, 0, 0, axis=0),
     lambda array: array[1:],
 )
+
+
+def reorder_gates(array: FloatArray, order: list[int]) -> FloatArray:
+    """Reorder the four gates along the first axis."""
+    return array.reshape(4, -1, *array.shape[1:])[order].reshape(array.shape)
 
 
 class Rule(NamedTuple):
@@ -76,48 +82,12 @@ class StoredTensor(NamedTuple):
 
 
 def list_stored_tensors(config: ElmoConfig, rules: Iterable[Rule]) -> Iterator[StoredTensor]:
-    """List all tensors of the biLM with their location in a program's variables.
-
-    The list is lazy: malicious options may require 10**9 layers.
-    """
-    for name, shape in list_shapes(config):
+    """List all tensors of the biLM with their location in a program's variables."""
+    for name, shape in list_shapes(config).items():
         for rule in rules:
             if match := re.fullmatch(rule.name, name):
                 variable = rule.variable.format(*match.groups())
                 yield StoredTensor(name, shape, variable, rule.arrangement, rule.half)
-
-
-def list_shapes(config: ElmoConfig) -> Iterator[tuple[str, Shape]]:
-    """List the tensors of the biLM's state dict with their shapes."""
-    ours, width = "token_encoder", config.num_filters
-    size, cell = config.projection_size, config.cell_size
-    if config.word_embedding_size:
-        shape: Shape = (config.word_vocab_size, config.word_embedding_size)
-        yield f"{ours}.word_embedding.weight", shape
-    if config.char_embedding_size:
-        yield f"{ours}.char_embedding.weight", (config.char_vocab_size, config.char_embedding_size)
-    for i, (length, number) in enumerate(config.char_filters or []):
-        shape = (number, config.char_embedding_size, length)
-        yield from _list_module(f"{ours}.char_convolutions.{i}", shape)
-    for k in range(config.num_highway_layers if config.char_embedding_size else 0):
-        for part in ("transform", "gate"):
-            yield from _list_module(f"{ours}.highways.{k}.{part}", (width, width))
-    if config.use_token_projection:
-        shape = (size, config.word_embedding_size + width)
-        yield from _list_module(f"{ours}.projection", shape)
-    for direction in ("forward", "backward") if config.bidirectional else ("forward",):
-        for layer in range(config.num_hidden_layers):
-            lstm = f"{direction}_lstm.layers.{layer}"
-            yield f"{lstm}.input_weight", (4 * cell, size)
-            yield f"{lstm}.state_weight", (4 * cell, size)
-            yield f"{lstm}.bias", (4 * cell,)
-            if config.use_cell_projection:
-                yield f"{lstm}.projection_weight", (size, cell)
-
-
-def _list_module(name: str, shape: Shape) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}.weight", shape
-    yield f"{name}.bias", shape[:1]
 
 
 def gather_tensors(

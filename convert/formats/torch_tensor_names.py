@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 
 from convert.formats import bilm_options
-from convert.formats.tensor_rearrangement import PLAIN, TABLE, Arrangement, Rule, list_numbered
+from convert.formats.tensor_rearrangement import (
+    PLAIN,
+    TABLE,
+    Arrangement,
+    Rule,
+    list_numbered,
+    reorder_gates,
+)
 from convert.layout import ConversionError, FloatArray, LazyTensor
 from hf_elmo import ElmoConfig
 
 
 def _exchange_last_gates(array: FloatArray) -> FloatArray:
-    return array.reshape(4, -1, *array.shape[1:])[[0, 1, 3, 2]].reshape(array.shape)
+    return reorder_gates(array, [0, 1, 3, 2])
 
 
 GATES = Arrangement(lambda shape: shape, _exchange_last_gates, _exchange_last_gates)  # i, f, g, o

@@ -9,11 +9,6 @@ from hf_elmo.bundled import BUNDLED_NAME
 from hf_elmo.command_errors import report_errors
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add this folder's command."""
-    app.command()(demo)
-
-
 @report_errors
 def demo(
     folder: Annotated[Path, typer.Argument(help="Folder to write; new or empty.")],

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hf_elmo.lstm import State
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.modeling_outputs import ElmoState
 
@@ -97,8 +96,8 @@ class WindowedLanguageModel(nn.Module):
         forward = F.embedding(forward_inputs.flatten(), table)
         backward = F.embedding(backward_inputs.flatten(), table) if state.backward else None
         outputs = bilm.run_lstms((forward, backward), [batch] * window, state, reverse=False)
-        new_states = [_detach(new) for _, new in outputs]
-        self.state = ElmoState(new_states[0], new_states[1] if len(new_states) > 1 else None)
+        states = [new for _, new in outputs] + [None] * (state.backward is None)
+        self.state = ElmoState(*states).map(Tensor.detach)
         return [layers[-1].view(window, batch, -1) for layers, _ in outputs]
 
     def _losses(self, hidden: Tensor, targets: Tensor, direction: int) -> Tensor:
@@ -117,7 +116,3 @@ class WindowedLanguageModel(nn.Module):
             num_negatives=self.num_negatives,
             generator=generator,
         )
-
-
-def _detach(state: State) -> State:
-    return state[0].detach(), state[1].detach()

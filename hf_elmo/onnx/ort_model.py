@@ -21,7 +21,7 @@ from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
 from hf_elmo.loading import BILM_PREFIXES, check_tokenizer, check_weights
 from hf_elmo.lstm import State
-from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.modeling_elmo import ElmoModel, list_shapes
 from hf_elmo.modeling_outputs import ElmoModelOutput
 from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
@@ -141,7 +141,7 @@ class OrtElmoModel(ElmoBilm):
                 a plain `ElmoModel`, for example because of adapters.
         """
         weights = model.state_dict()
-        expected = _describe_weights(model.config)
+        expected = list_shapes(model.config)
         found = {name: tuple(weight.shape) for name, weight in weights.items()}
         if found != expected or model.device.type != "cpu":
             raise ValueError(
@@ -312,12 +312,6 @@ def _make_session(built: BuiltModel, threads: int) -> onnxruntime.InferenceSessi
     return onnxruntime.InferenceSession(serialized, options, ["CPUExecutionProvider"])
 
 
-def _describe_weights(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
-    """Return the name and shape of each weight of a biLM."""
-    with torch.device("meta"):
-        return {name: tuple(w.shape) for name, w in ElmoModel(config).state_dict().items()}
-
-
 class ModelWeights:
     """The weights of a model in memory, which must not change."""
 
@@ -392,7 +386,7 @@ def _find_weights(folder: Path) -> tuple[ElmoConfig, WeightsFile] | None:
     if hasattr(config, "quantization_config"):
         return None
     check_tokenizer(folder, config)
-    expected = _describe_weights(config)
+    expected = list_shapes(config)
     try:
         with safe_open(file, framework="pt") as tensors:
             slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (no mapping)

@@ -43,13 +43,6 @@ EXAMPLES_PER_PART = 2**12  # predicted and written at a time, to limit memory
 Place = Literal["input", "output", "both", "none"]
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add the commands of tasks to an application."""
-    app.command()(train)
-    app.command("test")(score_model)
-    app.command()(predict)
-
-
 def _find_task(name: str) -> Task[Any, Any]:
     if name not in TASKS:
         raise ValueError(f"Expected a task ({', '.join(TASKS)}), got {name!r}.")

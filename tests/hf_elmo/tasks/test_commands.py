@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
+from hf_elmo.__main__ import app as APP
 from hf_elmo.tasks import commands, load_task_model
-from hf_elmo.tasks.commands import add_commands
 from hf_elmo.training.time_bound import read_seconds
 
-APP = typer.Typer()
-add_commands(APP)
 TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"
 
 
