@@ -34,6 +34,7 @@ def include_code(folder: str | PathLike[str]) -> None:
     Raises:
         ValueError: If there is neither a model nor a tokenizer in the folder, or if they are not
             those of an `ElmoModel` or one of its heads in `hf_elmo`, for example of a task model.
+        FileExistsError: If the folder has other Python files with the names of the modules.
     """
     folder = Path(folder)
     configurations = {
@@ -48,10 +49,17 @@ def include_code(folder: str | PathLike[str]) -> None:
         kind = about.get("model_type" if path.name == "config.json" else "tokenizer_class")
         if kind not in ("elmo", "ElmoTokenizer", None):
             raise ValueError(f"Expected a biLM and its tokenizer, got {kind} in {path}.")
-    package = Path(__file__).parent
-    for module in MODULES:
-        for path in [package / module, *map(Path, get_relative_import_files(package / module))]:
-            shutil.copyfile(path, folder / path.name)
+    starts = [Path(__file__).with_name(module) for module in MODULES]
+    sources = [path for one in starts for path in (one, *map(Path, get_relative_import_files(one)))]
+    if not any((folder / module).exists() for module in MODULES):  # else the modules are its own
+        for name in sorted({path.name for path in sources}):
+            if (folder / name).exists():
+                raise FileExistsError(
+                    f"Expected no {name} in {str(folder)!r}: it would be replaced. Save the model "
+                    "in a folder of its own."
+                )
+    for path in sources:
+        shutil.copyfile(path, folder / path.name)
     for path, auto_map in found.items():
         configuration = json.loads(path.read_text(encoding="utf-8"))
         configuration["auto_map"] = auto_map

@@ -125,6 +125,8 @@ class ElmoTokenizer(PythonBackend):
         self.word_pattern = word_pattern
         saved = dict(vars(self))  # `save_pretrained` writes the base class's arguments
         kwargs.pop("auto_map", None)  # names files that saving would not write
+        vocabularies = {"char_vocab": char_vocab, "word_vocab": word_vocab}
+        kwargs["vocabularies"] = [name for name, vocab in vocabularies.items() if vocab is not None]
         super().__init__(**saved, pad_token=pad_token, **kwargs)  # type: ignore[no-untyped-call]
 
         self.char_vocab = None if char_vocab is None else list(char_vocab)
@@ -186,28 +188,24 @@ class ElmoTokenizer(PythonBackend):
                 "a folder or a name on the Hub. For a biLM that was saved alone, write it once: "
                 f"{cls.__name__}.from_config(config).save_pretrained(folder)."
             )
-        for name in VOCAB_FILES_NAMES:
-            path = kwargs.pop(name, None)
-            if path is not None:
-                kwargs[name.removesuffix("_file")] = read_vocabulary(Path(path))
+        files = {name.removesuffix("_file"): kwargs.pop(name, None) for name in VOCAB_FILES_NAMES}
+        # Another file of this name, such as one of a user, is not read. Early versions list none.
+        own = kwargs.get("vocabularies", files)
+        for name, path in files.items():
+            if path is not None and name in own:
+                kwargs[name] = read_vocabulary(Path(path))
         return kwargs
 
     def save_vocabulary(
         self, save_directory: str | PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Write each vocabulary as a JSON list, one entry per line; bytes have no vocabulary.
-
-        The file of a vocabulary that this tokenizer does not have is deleted: it is from a
-        tokenizer that was saved there before.
-        """
+        """Write each vocabulary as a JSON list, one entry per line; bytes have no vocabulary."""
         paths = []
         for name, file_name in VOCAB_FILES_NAMES.items():
             vocab = getattr(self, name.removesuffix("_file"))
             prefix = f"{filename_prefix}-" if filename_prefix else ""
             path = Path(save_directory) / (prefix + file_name)
-            if vocab is None:
-                path.unlink(missing_ok=True)
-            else:
+            if vocab is not None:
                 # ASCII with escapes, so that no entry can break a line or an encoding.
                 path.write_text(json.dumps(vocab, indent=0) + "\n", encoding="ascii")
                 paths.append(str(path))

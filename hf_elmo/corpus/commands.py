@@ -30,7 +30,8 @@ EngineName = Literal["local", "ray"]
 InputFormatOption = Annotated[
     InputFormat,
     typer.Option(
-        help="text: one tokenised sentence per line; raw: text that spaCy splits; conllu: CoNLL-U."
+        help="text: one tokenised sentence per line; raw: one paragraph per line, split by spaCy; "
+        "conllu: CoNLL-U."
     ),
 ]
 PipelineOption = Annotated[

@@ -78,7 +78,10 @@ def pretrain(
     split: Annotated[str, typer.Option(help="Dataset split.")] = "train",
     column: Annotated[str, typer.Option(help="Dataset column with the text.")] = "text",
     valid: Annotated[
-        list[str] | None, typer.Option(help="Held-out text files for the perplexity.")
+        list[str] | None,
+        typer.Option(
+            help="Held-out text files for the perplexity (protocol of bilm-tf, see evaluate)."
+        ),
     ] = None,
     vocabulary: Annotated[
         Path | None,

@@ -1,6 +1,7 @@
 """Pipelines of transformers for the task models: find labels or spans in texts."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -8,7 +9,7 @@ from transformers import Pipeline
 
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
-from hf_elmo.word_splitting import split_text
+from hf_elmo.word_splitting import WORD_PATTERN, split_text
 
 from .modeling import ElmoTaskModel
 from .registry import find_task, make_inputs
@@ -33,14 +34,14 @@ class Text(NamedTuple):
         return {"entity_group": span.label, **self.cut(span.start, span.end)}
 
 
-def read_text(value: Any) -> Text:
+def read_text(value: Any, word_pattern: str = WORD_PATTERN) -> Text:
     """Read a text: split a string into words, or join a list of words by spaces.
 
     Raises:
         TypeError: If the value is neither a string nor a list of words.
     """
     if isinstance(value, str):
-        return Text(value, *split_text(value))
+        return Text(value, *split_text(value, word_pattern))
     if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
         raise TypeError(f"Expected a text or a list of words, got {value!r}.")
     words, offsets, place = list(value), [], 0
@@ -67,6 +68,7 @@ class ElmoTaskPipeline(Pipeline):
         self.elmo_task = find_task(self.task_model.config)
         tokenizer: Any = self.tokenizer
         self.inputs = make_inputs(self.task_model, tokenizer)
+        self.read_words = partial(read_text, word_pattern=tokenizer.word_pattern)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Save the model, its tokenizer and the words of its static vectors."""
@@ -114,7 +116,7 @@ class ElmoNerPipeline(ElmoTaskPipeline):
     """Find named entities: `pipe("Anna went to Rome.")`."""
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        text = read_text(given["text"])
+        text = self.read_words(given["text"])
         return {"examples": (TaggedSentence(text.words, []),), "text": text}
 
     def postprocess(self, model_outputs: Any, **_: Any) -> Any:
@@ -131,7 +133,7 @@ class ElmoSrlPipeline(ElmoTaskPipeline):
     keys = ("text", "predicates")
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        text = read_text(given["text"])
+        text = self.read_words(given["text"])
         places = [start for start, _ in text.offsets]
         if not isinstance(given["text"], str):
             places = list(range(len(text.words)))
@@ -165,12 +167,12 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     options = ("top_k",)
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
-        words = read_text(given["text"]).words
+        words = self.read_words(given["text"]).words
         if not self.elmo_task.has_several_sentences:
             return {"examples": (LabelledSentence(words, ""),)}
         if "text_pair" not in given:
             raise TypeError(f"Expected a dictionary with text and text_pair, got {given!r}.")
-        return {"examples": (Pair(words, read_text(given["text_pair"]).words, ""),)}
+        return {"examples": (Pair(words, self.read_words(given["text_pair"]).words, ""),)}
 
     def postprocess(self, model_outputs: Any, **options: Any) -> Any:
         """Return the best `label` and its `score`, or a list of the best `top_k` (None = all)."""
@@ -188,6 +190,7 @@ class ElmoQuestionAnsweringPipeline(ElmoTaskPipeline):
     keys = ("question", "context")
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        # The words of questions and paragraphs are split as in training.
         text, question = read_text(given["context"]), read_text(given["question"])
         if not text.words or not question.words:
             raise ValueError(f"Expected a question and a context with words, got {given!r}.")
@@ -209,7 +212,7 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(given["sentences"], str):
             raise TypeError("Expected sentences as a list of texts, got a string.")
-        texts = [read_text(sentence) for sentence in given["sentences"]]
+        texts = [self.read_words(sentence) for sentence in given["sentences"]]
         sentences = [text.words for text in texts if text.words]
         documents = (Document("", sentences, []),) if sentences else ()
         return {"examples": documents, "texts": texts}

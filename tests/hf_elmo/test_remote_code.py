@@ -134,6 +134,22 @@ def test_saving_with_the_package_takes_the_names_of_the_code_away(
         assert "auto_map" not in json.loads((tmp_path / "again" / name).read_text())
 
 
+def test_code_replaces_earlier_code_but_no_other_file(
+    tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    tiny_model.save_pretrained(tmp_path)
+    (tmp_path / "lstm.py").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"Expected no lstm\.py in .* a folder of its own"):
+        include_code(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.py")] == ["lstm.py"]
+    assert (tmp_path / "lstm.py").read_text() == "mine"
+    (tmp_path / "lstm.py").unlink()
+    include_code(tmp_path)
+    (tmp_path / "lstm.py").write_text("of an earlier version")
+    include_code(tmp_path)
+    assert (tmp_path / "lstm.py").read_text() != "of an earlier version"
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Expected a saved model or tokenizer in"):
         include_code(tmp_path)

@@ -643,8 +643,27 @@ def test_bytes_need_no_vocabulary_file(tmp_path: Path) -> None:
 def test_a_tokenizer_saved_over_another_is_loaded_as_itself(tmp_path: Path, old: str) -> None:
     ElmoTokenizer(**KINDS[old]).save_pretrained(tmp_path)
     ElmoTokenizer().save_pretrained(tmp_path)
-    loaded = ElmoTokenizer.from_pretrained(tmp_path)
-    assert loaded.model_input_names == ElmoTokenizer().model_input_names
+    for loaded in (ElmoTokenizer, AutoTokenizer):
+        names = loaded.from_pretrained(tmp_path).model_input_names
+        assert names == ElmoTokenizer().model_input_names
+
+
+def test_saving_a_tokenizer_deletes_no_file(tmp_path: Path) -> None:
+    files = [tmp_path / "char_vocab.json", tmp_path / "word_vocab.json"]
+    for file in files:
+        file.write_text("mine")
+    ElmoTokenizer().save_pretrained(tmp_path)
+    assert [file.read_text() for file in files] == ["mine", "mine"]
+    assert ElmoTokenizer.from_pretrained(tmp_path).word_vocab is None
+
+
+def test_a_vocabulary_is_read_if_an_early_version_wrote_it(tmp_path: Path) -> None:
+    ElmoTokenizer(**KINDS["bytes and words"]).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    assert config.pop("vocabularies") == ["word_vocab"]
+    path.write_text(json.dumps(config))
+    assert ElmoTokenizer.from_pretrained(tmp_path).word_vocab == WORD_VOCAB
 
 
 def test_a_vocabulary_is_a_list_with_an_entry_a_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from task_cases import save_case
 from transformers import pipeline
 
-from hf_elmo import ElmoModel
+from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import PIPELINES, load_task_model
 from hf_elmo.tasks.task import predict
 
@@ -156,6 +156,16 @@ def test_the_class_serves_the_name_that_the_hub_knows(task_name: str, saved: Pat
         "token-classification", str(saved), device="cpu", pipeline_class=PIPELINES["elmo-ner"]
     )
     assert pipe(TEXT) == load_pipeline(task_name, saved)(TEXT)
+
+
+@pytest.mark.parametrize("task_name", ["ner", "sentiment", "entailment", "srl", "coref"])
+def test_a_text_is_split_by_the_pattern_of_the_tokenizer(task_name: str, saved: Path) -> None:
+    ElmoTokenizer(word_pattern=r"\S+").save_pretrained(saved)
+    given = {"text": TEXT, "text_pair": TEXT, "predicates": [0], "sentences": [TEXT]}
+    (example,) = load_pipeline(task_name, saved).preprocess(given)["examples"]
+    place = {"entailment": "hypothesis", "coref": "sentences"}.get(task_name, "words")
+    words = ["The", "old", "cat", "sat", "on", "it."]
+    assert getattr(example, place) in (words, [words])
 
 
 @pytest.mark.parametrize("task_name", ["srl"])
