@@ -46,6 +46,7 @@ OTHER_FORMATS = {
 PACKED_BYTES = 4096  # Zstandard bytes decompressed at once; the result can be 10,000 times larger
 MAX_WINDOW = 2**31  # of a Zstandard frame: that of zstd --long=31, the largest
 LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once
+FEWEST_WRAPPED = 10  # lines of raw text that can show that it is wrapped
 BUFFER_SIZE = 65_536  # number of sentences that a shuffled pass holds in memory
 
 
@@ -337,7 +338,7 @@ def _cut(
     if input_format == "conllu":
         return _read_conllu(lines, name)
     if input_format == "raw":
-        return _read_raw(lines, pipeline)
+        return _read_raw(lines, pipeline, name)
     return map(str.split, lines)
 
 
@@ -405,11 +406,25 @@ def _load_pipeline(name: str) -> Any:
     return nlp
 
 
-def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
+@cache
+def _warn_of_wrapping(name: str) -> None:
+    logger.warning(
+        "Many lines of %s begin with a small letter, as in wrapped text. Each line is read as a "
+        "paragraph, so a sentence ends at the end of its line. If it should not, join the lines "
+        "of each paragraph first.",
+        name,
+    )
+
+
+def _read_raw(lines: Iterable[str], pipeline: str, name: str) -> Iterator[list[str]]:
     """Split each line into sentences and words with spaCy; skip whitespace."""
     nlp = _load_pipeline(pipeline)
     texts = (text for text in map(str.strip, lines) if text)
     while block := list(islice(texts, LINES_AT_ONCE)):
+        small = sum(text[0].islower() for text in block)
+        has_capitals = sum(text != text.lower() for text in block) > 0.1 * len(block)
+        if len(block) >= FEWEST_WRAPPED and has_capitals and small > 0.3 * len(block):
+            _warn_of_wrapping(name)
         with nlp.memory_zone():  # else its vocab keeps each distinct word of the text
             sentences = [
                 [token.text for token in sentence if not token.is_space]

@@ -5,6 +5,7 @@ import itertools
 import lzma
 import os
 import random
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -370,6 +371,29 @@ def test_raw_text_is_cut_by_spacy() -> None:
         ["A", "river", "."],
         ["New", "line"],
     ]
+
+
+PARAGRAPH = "The old man sat down by the river and looked at the water. He was tired. "
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        (textwrap.fill(PARAGRAPH * 9, 40), True),
+        (f"{PARAGRAPH}\n" * 9 + "and so on\n", False),
+        (textwrap.fill(PARAGRAPH * 9, 40).lower(), False),
+        (textwrap.fill(PARAGRAPH, 40), False),
+    ],
+    ids=["wrapped", "paragraphs", "no capitals", "few lines"],
+)
+def test_wrapped_raw_text_is_warned_of_once(
+    text: str, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "book.txt").write_text(text)
+    read = read_files([tmp_path / "book.txt"], "raw")
+    for _ in range(2):
+        assert list(read(None))
+    assert caplog.text.count("book.txt begin with a small letter") == warns
 
 
 def test_a_folder_named_like_the_language_is_no_pipeline(
