@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformer
     from hf_elmo import ElmoModel, ElmoTokenizer
 
 SOURCE_FILE = "source.json"  # instead of weights that are not stored
+OWN_FILES = re.compile(
+    r"(config|tokenizer_config|source)\.json|model.*\.safetensors(\.index\.json)?"
+)
 WEIGHTS_FILE = "model.safetensors"
 _LOADING = threading.Lock()  # threads that share a pipeline load the weights once
 DIGEST_PREFIX = "sha256:"  # a folder has no commit: its revision is a digest
@@ -36,6 +40,16 @@ class Bilm(NamedTuple):
 
     model: "ElmoModel"
     tokenizer: "ElmoTokenizer"
+
+
+def _copy_others(source: Path, target: Path) -> None:
+    """Copy the files and folders that `ElmoShim.write` has not made."""
+    for path in source.iterdir():
+        copied = target / path.name
+        if path.is_dir():
+            shutil.copytree(path, copied, symlinks=True)
+        elif not OWN_FILES.fullmatch(path.name) and not copied.exists():
+            shutil.copy2(path, copied, follow_symlinks=False)
 
 
 class ElmoShim(Shim):
@@ -91,12 +105,14 @@ class ElmoShim(Shim):
     def write(self, folder: Path) -> None:
         """Write the biLM like `save_pretrained`, or only its source; replace the folder at the end.
 
+        Other files in the folder, such as a README, are kept.
+
         Raises:
             ValueError: If only the source is to be written, but it is unknown or has changed.
         """
         bilm = self.load()
         source = None if self.store_weights else self._check_source()
-        partial, old = (folder.with_name(folder.name + end) for end in (".partial", ".old"))
+        partial, old = (folder.with_name(f".{folder.name}{end}") for end in (".partial", ".old"))
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -107,6 +123,7 @@ class ElmoShim(Shim):
         else:
             srsly.write_json(partial / SOURCE_FILE, source)
         if folder.is_dir():
+            _copy_others(folder, partial)
             folder.rename(old)
         partial.rename(folder)
         shutil.rmtree(old, ignore_errors=True)

@@ -60,6 +60,25 @@ def test_another_kind_of_model_is_an_error_that_names_it(nlp: Language, tmp_path
         nlp("The bank")
 
 
+def test_saving_a_pipeline_again_keeps_other_files(
+    nlp: Language, add_elmo: AddElmo, tmp_path: Path
+) -> None:
+    elmo = add_elmo()
+    saved = tmp_path / "elmo"
+    folder, backup = saved / "model", saved / "model.old"
+    for mine in (folder / "README.md", folder / "notes" / "a.txt", backup / "model.safetensors"):
+        mine.parent.mkdir(parents=True, exist_ok=True)
+        mine.write_text("mine")
+    (folder / "model-00001-of-00002.safetensors").write_text("of an earlier save")
+    for _ in range(2):
+        elmo.to_disk(saved)
+    names = {str(path.relative_to(saved)) for path in saved.glob("model*/**/*") if path.is_file()}
+    assert names == {
+        *("model/README.md", "model/notes/a.txt", "model.old/model.safetensors"),
+        *("model/config.json", "model/model.safetensors", "model/tokenizer_config.json"),
+    }
+
+
 def test_stored_weights_are_what_from_pretrained_reads(
     nlp: Language, add_elmo: AddElmo, tiny_model: ElmoModel, tmp_path: Path
 ) -> None:
