@@ -386,7 +386,12 @@ def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("task", "title"),
-    [("entailment", "entailment"), ("srl", "semantic roles"), ("squad", "questions")],
+    [
+        ("entailment", "entailment"),
+        ("srl", "semantic roles"),
+        ("squad", "questions"),
+        ("coref", "coreference"),
+    ],
 )
 def test_the_readme_shows_tasks_with_static_vectors_as_wide_as_elmo(
     task: str, title: str, paper: Any, runs: ModuleType
