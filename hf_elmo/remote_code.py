@@ -34,7 +34,8 @@ def include_code(folder: str | PathLike[str]) -> None:
     Raises:
         ValueError: If there is neither a model nor a tokenizer in the folder, or if they are not
             those of an `ElmoModel` or one of its heads in `hf_elmo`, for example of a task model.
-        FileExistsError: If the folder has other Python files with the names of the modules.
+        FileExistsError: If the folder has a Python file with the name of a module, but with
+            another first line.
     """
     folder = Path(folder)
     configurations = {
@@ -51,13 +52,13 @@ def include_code(folder: str | PathLike[str]) -> None:
             raise ValueError(f"Expected a biLM and its tokenizer, got {kind} in {path}.")
     starts = [Path(__file__).with_name(module) for module in MODULES]
     sources = [path for one in starts for path in (one, *map(Path, get_relative_import_files(one)))]
-    if not any((folder / module).exists() for module in MODULES):  # else the modules are its own
-        for name in sorted({path.name for path in sources}):
-            if (folder / name).exists():
-                raise FileExistsError(
-                    f"Expected no {name} in {str(folder)!r}: it would be replaced. Save the model "
-                    "in a folder of its own."
-                )
+    for path in sources:
+        target = folder / path.name
+        if target.exists() and _read_title(target) != _read_title(path):
+            raise FileExistsError(
+                f"Expected no {path.name} in {str(folder)!r}: it would be replaced. Save the model "
+                "in a folder of its own."
+            )
     for path in sources:
         shutil.copyfile(path, folder / path.name)
     for path, auto_map in found.items():
@@ -65,3 +66,9 @@ def include_code(folder: str | PathLike[str]) -> None:
         configuration["auto_map"] = auto_map
         text = json.dumps(configuration, indent=2, sort_keys=True, ensure_ascii=False)
         path.write_text(text + "\n", encoding="utf-8")
+
+
+def _read_title(module: Path) -> bytes:
+    """Return the first line; a copy of a module of this package has the same."""
+    with module.open("rb") as file:
+        return file.readline().rstrip()

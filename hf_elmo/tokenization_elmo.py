@@ -179,7 +179,8 @@ class ElmoTokenizer(PythonBackend):
         """Read the vocabulary files that `from_pretrained` has found.
 
         Raises:
-            FileNotFoundError: If there is no `tokenizer_config.json` of this class.
+            FileNotFoundError: If there is no `tokenizer_config.json` of this class, or no file of a
+                vocabulary that it lists.
             ValueError: If a file is not a JSON list.
         """
         if "characters" not in kwargs:  # the base class would use the defaults
@@ -192,7 +193,12 @@ class ElmoTokenizer(PythonBackend):
         # Another file of this name, such as one of a user, is not read. Early versions list none.
         own = kwargs.get("vocabularies", files)
         for name, path in files.items():
-            if path is not None and name in own:
+            if path is None and name in kwargs.get("vocabularies", ()):
+                raise FileNotFoundError(
+                    f"Expected {name}.json beside tokenizer_config.json in "
+                    f"{kwargs['name_or_path']}, found none."
+                )
+            if path is not None and (name in own or Path(path).name != f"{name}.json"):
                 kwargs[name] = read_vocabulary(Path(path))
         return kwargs
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # spaCy imports every factory for every pipeline; transformer
 
 SOURCE_FILE = "source.json"  # instead of weights that are not stored
 OWN_FILES = re.compile(
-    r"(config|tokenizer_config|source)\.json|model.*\.safetensors(\.index\.json)?"
+    r"(config|tokenizer_config|source)\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?"
 )
 WEIGHTS_FILE = "model.safetensors"
 _LOADING = threading.Lock()  # threads that share a pipeline load the weights once
@@ -46,7 +46,7 @@ def _copy_others(source: Path, target: Path) -> None:
     """Copy the files and folders that `ElmoShim.write` has not made."""
     for path in source.iterdir():
         copied = target / path.name
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.copytree(path, copied, symlinks=True)
         elif not OWN_FILES.fullmatch(path.name) and not copied.exists():
             shutil.copy2(path, copied, follow_symlinks=False)

@@ -208,7 +208,9 @@ def _check_options(options: dict[str, Any]) -> None:
     if options["elmo"] == "none" and useless:
         raise ValueError(f"Expected no {name_option(useless[0])} together with --elmo none.")
     if options["mix_l2"] and (options["fixed_mix"] or options["mix_layers"] in ("top", "words")):
-        raise ValueError("Expected no --mix-l2 without weights of layers to learn.")
+        raise ValueError(
+            "Expected no --mix-l2 with --fixed-mix or --mix-layers top or words: no mix is learned."
+        )
     if options["max_vectors"] is not None and options["vectors"] is None:
         raise ValueError("Expected --vectors where --max-vectors is given.")
 

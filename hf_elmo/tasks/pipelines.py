@@ -1,7 +1,6 @@
 """Pipelines of transformers for the task models: find labels or spans in texts."""
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -68,7 +67,6 @@ class ElmoTaskPipeline(Pipeline):
         self.elmo_task = find_task(self.task_model.config)
         tokenizer: Any = self.tokenizer
         self.inputs = make_inputs(self.task_model, tokenizer)
-        self.read_words = partial(read_text, word_pattern=tokenizer.word_pattern)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Save the model, its tokenizer and the words of its static vectors."""
@@ -95,6 +93,11 @@ class ElmoTaskPipeline(Pipeline):
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Read an input that is a dictionary."""
         raise NotImplementedError
+
+    def read_words(self, value: Any) -> Text:
+        """Read a text by the tokenizer's `word_pattern`; see `read_text`."""
+        tokenizer: Any = self.tokenizer
+        return read_text(value, tokenizer.word_pattern)
 
     def _forward(self, input_tensors: dict[str, Any], **_: Any) -> Any:
         is_batch = isinstance(input_tensors["examples"], list)

@@ -137,7 +137,9 @@ def read_dataset(
             if isinstance(value, str):
                 lines = iter(value.split("\n"))
                 # As for files, text is split into words late.
-                yield from lines if is_text else _cut(lines, input_format, pipeline, column)
+                yield from (
+                    lines if is_text else _cut(lines, input_format, pipeline, f"column {column!r}")
+                )
             elif isinstance(value, list) and all(isinstance(word, str) for word in value):
                 yield value
             elif value is not None:

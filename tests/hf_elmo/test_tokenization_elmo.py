@@ -684,11 +684,19 @@ def test_a_broken_vocabulary_is_named(tmp_path: Path, content: str, message: str
         ElmoTokenizer.from_pretrained(tmp_path)
 
 
-def test_a_lost_vocabulary_is_no_reason_to_read_bytes(tmp_path: Path) -> None:
-    ElmoTokenizer(**KINDS["code points"]).save_pretrained(tmp_path)
-    (tmp_path / "char_vocab.json").unlink()
-    with pytest.raises(ValueError, match="characters='code_points' and no char_vocab"):
+@pytest.mark.parametrize("name", ["char_vocab", "word_vocab"])
+def test_a_lost_vocabulary_is_no_reason_to_read_bytes(name: str, tmp_path: Path) -> None:
+    ElmoTokenizer(**KINDS["code points and words"]).save_pretrained(tmp_path)
+    (tmp_path / f"{name}.json").unlink()
+    with pytest.raises(FileNotFoundError, match=f"Expected {name}.json beside tokenizer_config"):
         ElmoTokenizer.from_pretrained(tmp_path)
+
+
+def test_another_vocabulary_can_be_named(tmp_path: Path) -> None:
+    ElmoTokenizer().save_pretrained(tmp_path)
+    (tmp_path / "mine.json").write_text(json.dumps(WORD_VOCAB))
+    options = {"word_vocab_file": str(tmp_path / "mine.json"), "unknown": "<oov>"}
+    assert ElmoTokenizer.from_pretrained(tmp_path, **options).word_vocab == WORD_VOCAB
 
 
 def test_a_folder_without_a_tokenizer_gives_none(tmp_path: Path) -> None:

@@ -66,15 +66,21 @@ def test_saving_a_pipeline_again_keeps_other_files(
     elmo = add_elmo()
     saved = tmp_path / "elmo"
     folder, backup = saved / "model", saved / "model.old"
-    for mine in (folder / "README.md", folder / "notes" / "a.txt", backup / "model.safetensors"):
+    others = ("README.md", "model-old.safetensors", "notes/a.txt")
+    for mine in (*(folder / name for name in others), backup / "model.safetensors"):
         mine.parent.mkdir(parents=True, exist_ok=True)
         mine.write_text("mine")
+    (folder / "link").symlink_to("notes")
     (folder / "model-00001-of-00002.safetensors").write_text("of an earlier save")
     for _ in range(2):
         elmo.to_disk(saved)
-    names = {str(path.relative_to(saved)) for path in saved.glob("model*/**/*") if path.is_file()}
+    assert (folder / "link").is_symlink()
+    names = {
+        str(path.relative_to(saved)) for path in saved.glob("model*/**/*") if not path.is_dir()
+    }
     assert names == {
-        *("model/README.md", "model/notes/a.txt", "model.old/model.safetensors"),
+        *(f"model/{name}" for name in others),
+        "model.old/model.safetensors",
         *("model/config.json", "model/model.safetensors", "model/tokenizer_config.json"),
     }
 

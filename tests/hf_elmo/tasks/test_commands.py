@@ -141,8 +141,8 @@ def test_a_training_goes_on_with_its_own_options_alone(
         ),
         (["--elmo", "none", "--train-bilm"], "Expected no --train-bilm together with --elmo none."),
         (["--elmo", "none", "--mix-l2", "0"], "Expected no --mix-l2 together with --elmo none."),
-        (["--fixed-mix", "--mix-l2", "0.5"], "Expected no --mix-l2 without weights of layers"),
-        (["--mix-layers", "top", "--mix-l2", "1"], "Expected no --mix-l2 without weights of layer"),
+        (["--fixed-mix", "--mix-l2", "0.5"], "Expected no --mix-l2 with --fixed-mix or"),
+        (["--mix-layers", "top", "--mix-l2", "1"], "Expected no --mix-l2 with --fixed-mix or"),
         (["--max-vectors", "3"], "Expected --vectors where --max-vectors is given."),
     ],
 )

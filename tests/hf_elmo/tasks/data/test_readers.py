@@ -56,6 +56,11 @@ def test_a_no_break_space_is_part_of_a_word(tmp_path: Path) -> None:
     assert strip(read_pairs(path)) == [Pair(["New\u00a0York"], ["B"], "a")]
 
 
+def test_a_no_break_space_alone_is_no_word(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="line 1: expected a word and its tag"):
+        read_columns(write(tmp_path, "\u00a0\tO\n"))
+
+
 def test_a_blank_before_a_tab_is_not_part_of_the_word(tmp_path: Path) -> None:
     path = write(tmp_path, "New York \tB-LOC\n grows\tO\n")
     assert strip(read_columns(path)) == [TaggedSentence(["New York", "grows"], [Span("LOC", 0, 0)])]
@@ -312,9 +317,9 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     ),
     (
         read_frames,
-        '{"tokens": ["a", "b"], "frames": [{"v": 1, "args": [["V", 0, 0]]}, {"v": 0, "args": []}]}',
+        '{"tokens": ["a", "b"], "frames": [{"v": 1, "args": [["V", 0, 0]]}]}\n' * 10,
         "x.jsonl",
-        "expected v in the span V of its frame, found 1 of 1 outside of it. Positions are counted",
+        "expected v in the span V of its frame, found 10 of 10 outside of it. Positions",
     ),
     (read_frames, "a b c\n", "x", "line 1: expected at least 12 columns, found 'a b c'"),
     (
