@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # as in stored_bilm.py
 
 # Tasks that read two texts, so a pipeline of single docs cannot run them, and their methods.
 PAIRED = {"entailment": "entail", "squad": "answer"}
-# Settings that change a biLM's output, beside weights, their shapes and SPECIAL_CHAR_IDS.
+# Settings that change a biLM's output, other than SPECIAL_CHAR_IDS and the shapes of weights.
 BILM_FIELDS = (
     *("sentence_start_word_id", "sentence_end_word_id", "max_characters_per_token"),
     "char_activation",
