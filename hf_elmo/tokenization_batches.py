@@ -17,7 +17,8 @@ from .word_splitting import Span, split_text
 SPECIAL_MASK = "special_tokens_mask"
 NO_PAIRS = (
     "A biLM reads one text at a time, so this is no model for pairs (cross-encoders, zero-shot "
-    "classification): `python -m hf_elmo train entailment` trains one over it."
+    "classification): `python -m hf_elmo train entailment` trains one over it, and "
+    'pipeline("elmo-entailment") runs that.'
 )
 # Arguments that `__call__` of the base class may pass on; some have no meaning here.
 CALL_ARGUMENTS = {*inspect.signature(PythonBackend.__call__).parameters, "split_special_tokens"}

@@ -200,6 +200,8 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             ValueError: If padding is on the left, or an input that the model reads is missing.
         """
         mask = inputs.attention_mask.bool()
+        if mask.dim() != 2:
+            raise ValueError(f"This model reads several texts per example, got one. {self._hint}")
         if (mask[:, 1:] & ~mask[:, :-1]).any():
             raise ValueError('Expected words before padding: tokenize with padding_side="right".')
         config = self.config
@@ -224,12 +226,16 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     def _need(self, ids: Tensor | None, name: str) -> Tensor:
         if ids is None:
-            raise ValueError(
-                f"This model reads {name}, and none were given. hf_elmo.tasks.load_task_model "
-                "returns what makes them of words; among pipelines, say "
-                f'pipeline("{self.config.model_type}", ...).'
-            )
+            raise ValueError(f"This model reads {name}, and none were given. {self._hint}")
         return ids
+
+    @property
+    def _hint(self) -> str:
+        """Say what makes the inputs of this model."""
+        return (
+            "hf_elmo.tasks.load_task_model returns what makes inputs of words; among pipelines, "
+            f'say pipeline("{self.config.model_type}", ...).'
+        )
 
 
 def load_bilm(model: ElmoTaskModel, bilm: ElmoPreTrainedModel) -> None:

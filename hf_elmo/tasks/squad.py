@@ -98,8 +98,8 @@ class ElmoForSquad(ElmoTaskModel):
             `start_logits` and `end_logits (batch, tokens)`; `loss`, the mean cross
             entropy of the first words plus that of the last words plus `penalty()`.
         """
-        width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # longest question
         passage = self.read_words(inputs.map(lambda x: x[:, 0]))
+        width = max(1, int(inputs.attention_mask[:, 1].sum(dim=1).max()))  # longest question
         question = self.read_words(inputs.map(lambda x: _cut_words(x[:, 1], width)))
         mask = passage.mask
         x = self.attention(*map(self._encode, (passage, question)), mask, question.mask)

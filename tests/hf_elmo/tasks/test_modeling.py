@@ -55,6 +55,16 @@ def test_a_step_of_training_lowers_the_loss(
     assert case.model(**batch).loss < before
 
 
+@pytest.mark.parametrize("name", ["entailment", "squad", "coref"])
+def test_a_single_text_for_a_model_of_several_gets_a_clear_error(
+    name: str, make_case: Callable[..., Any]
+) -> None:
+    case = make_case(name)
+    text = case.inputs.tokenizer("A cat sat.", return_tensors="pt")
+    with pytest.raises(ValueError, match=rf"got one\..*elmo-{name}"):
+        case.model(**text)
+
+
 def test_the_bilm_and_fixed_vectors_are_not_trained(
     task_name: str, make_case: Callable[..., Any]
 ) -> None:
