@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, trainers
 
 from hf_elmo.files.output_file import write_file
 from hf_elmo.text.text_reader import SentenceReader
@@ -149,13 +149,13 @@ def build_vocabulary(
         min_count: Minimum frequency of a word.
 
     Returns:
-        The words by decreasing frequency; equally frequent words in alphabetical order. Words with
-        a line break are left out, because the file has one word per line.
+        The words by decreasing frequency; equally frequent words in alphabetical order. The empty
+        word and words with a line break are left out, because the file has one word per line.
     """
     kept = [
         (-count, word)
         for word, count in counts.items()
-        if count >= min_count and word not in SPECIAL_WORDS and not {"\n", "\r"} & set(word)
+        if count >= min_count and word not in ("", *SPECIAL_WORDS) and not {"\n", "\r"} & set(word)
     ]
     words = [word for _, word in sorted(kept)]
     if max_size is not None:
@@ -175,7 +175,6 @@ def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
         The pieces by decreasing frequency in the text, after the three special words.
     """
     learner = Tokenizer(models.BPE(unk_token=UNKNOWN, continuing_subword_prefix=PIECE_MARK))
-    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner = {PIECE_MARK + character for word in count_words(text(None)) for character in word[1:]}
     trainer = trainers.BpeTrainer(
         vocab_size=max_size,
@@ -184,9 +183,8 @@ def build_pieces(text: SentenceReader, *, max_size: int) -> TargetVocabulary:
         continuing_subword_prefix=PIECE_MARK,
         show_progress=False,
     )
-    learner.train_from_iterator(map(" ".join, text(None)), trainer)
+    learner.train_from_iterator(text(None), trainer)  # words are not split before: "10 000" is one
     pieces = Tokenizer(learner.model)  # without special tokens
-    pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     counts = count_words(split_words(text, pieces)(None))
     counts.update(dict.fromkeys(pieces.get_vocab(), 0))  # unused pieces have the count 0
     return TargetVocabulary(build_vocabulary(counts, min_count=0).words, pieces)

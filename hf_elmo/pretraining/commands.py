@@ -1,5 +1,6 @@
 """Command: `python -m hf_elmo pretrain`."""
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ from transformers import (
 )
 
 from hf_elmo.bundled import resolve_name
+from hf_elmo.character_ids import NUM_WORD_MARKS
 from hf_elmo.command_errors import report_errors
-from hf_elmo.configuration_elmo import ElmoConfig
+from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS, ElmoConfig
 from hf_elmo.corpus.commands import DEFAULT_PIPELINE, InputFormatOption, PipelineOption
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
@@ -48,10 +50,18 @@ from .option_checks import check_model, check_options, hold_options, is_own_file
 from .trainer import ElmoTrainer
 from .training_arguments import FIXED_ARGUMENTS, describe_checkpoints
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_VOCABULARY_SIZE = 50_000
 # Evaluation ends when a row has no sentence left. With more sentences per row, less text is unused.
 SENTENCES_PER_ROW = 20
 SMALLEST_NORMAL = 2.0**-1022  # of float64
+MANY_LONG = 0.01  # share of words that are too long, in a text that probably has no spaces
+LONG_WORDS = (
+    "%d of %d words have more than %d bytes, and their other bytes are not read (a letter of Hindi "
+    "or Japanese has 3 bytes). Split text without spaces into words. For longer words, set "
+    "max_characters_per_token in a file of --config."
+)
 Preset = Literal["mini", "small", "medium", "original"]
 Units = Literal["characters", "pieces", "words"]
 
@@ -250,7 +260,7 @@ def pretrain(
         **describe_checkpoints(heldout is not None, evaluate_every, save_every, keep),
         **FIXED_ARGUMENTS,
     )
-    _set_length(arguments, text, words, context.params)
+    _set_length(arguments, text, words, context.params, model.config)
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),
         arguments,
@@ -367,26 +377,36 @@ def _set_length(
     text: SentenceReader,
     words: TargetVocabulary,
     options: dict[str, Any],
+    config: ElmoConfig,
 ) -> None:
     """Set the numbers of steps and of warm-up steps."""
-    num_steps = _count_steps(text, words, options, arguments.world_size)
+    num_steps = _count_steps(text, words, options, arguments.world_size, config)
     arguments.max_steps = num_steps
     arguments.warmup_steps = choose_warmup(options["optimizer"], options["warmup_steps"], num_steps)
 
 
 def _count_steps(
-    text: SentenceReader, words: TargetVocabulary, options: dict[str, Any], num_processes: int
+    text: SentenceReader,
+    words: TargetVocabulary,
+    options: dict[str, Any],
+    num_processes: int,
+    config: ElmoConfig,
 ) -> int:
-    """Count the steps, and warn of a text in which many words are no target words."""
+    """Count the steps, and warn of a text with many words that are no target words, or too long."""
     most: int | None = options["max_steps"]
     # Text files are always read once, so that a bad line raises an error now, not after days.
     if most and (options["dataset"] or options["resume"]):
         return most
-    num_targets = num_unknown = 0
+    num_targets = num_unknown = num_long = 0
+    reads_bytes = config.char_embedding_size and config.char_vocab_size == NUM_BYTE_CHARACTERS
+    longest = config.max_characters_per_token - NUM_WORD_MARKS if reads_bytes else math.inf
     for sentence in text(None):
         num_targets += len(sentence) + 1  # words and sentence end
         num_unknown += words.convert_words_to_ids(sentence).count(words.unknown_id)
+        num_long += sum(len(word.encode("utf-8", "ignore")) > longest for word in sentence)
     warn_of_unknown(num_unknown, num_targets)
+    if num_long > MANY_LONG * num_targets:
+        logger.warning(LONG_WORDS, num_long, num_targets, longest)
     per_step = options["batch_size"] * num_processes * options["window"] * options["accumulate"]
     return most or max(1, math.ceil(options["epochs"] * num_targets / per_step))
 

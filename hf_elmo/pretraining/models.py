@@ -44,7 +44,8 @@ def read_sizes(path: Path) -> ElmoConfig:
         raise ValueError(f"Expected JSON in {path}, got: {error}.") from error
     if not isinstance(fields, dict):
         raise ValueError(f"Expected a JSON object with fields of ElmoConfig in {path}.")
-    known = {*ElmoConfig().to_dict(), "auto_map", "torch_dtype", "num_labels"}
+    fields.pop("auto_map", None)  # names files beside the other model
+    known = {*ElmoConfig().to_dict(), "torch_dtype", "num_labels"}
     others = [name for name in fields if name not in known]
     if others:
         raise ValueError(
@@ -67,8 +68,13 @@ def create_model(
             each target word.
 
     Raises:
-        ValueError: If `has_characters` is true and `config` has a word lexicon.
+        ValueError: If `has_characters` is true and `config` has no characters or a word lexicon.
     """
+    if has_characters and not config.char_embedding_size:
+        raise ValueError(
+            "Expected sizes of a biLM over characters, got char_embedding_size 0. For a biLM over "
+            "words or pieces, pass --units words or --units pieces."
+        )
     if not has_characters:
         start, end = vocabulary.boundary_ids
         table = {
@@ -101,6 +107,7 @@ def load_model_to_continue(
         ValueError: If the model's softmax and target words differ in number.
     """
     config = load_config(name, ElmoConfig)
+    vars(config).pop("auto_map", None)  # names files that saving would not write
     bilm = ElmoModel.from_pretrained(name, dtype=torch.float32)
     config.update(vocabulary.describe())
     model = ElmoForPreTraining(config)

@@ -1,6 +1,7 @@
 """Question answering: bidirectional attention and self-attention (Clark & Gardner 2018)."""
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ from hf_elmo.word_splitting import split_text
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs, Words
 from .task import Task, Use
+
+logger = logging.getLogger(__name__)
+
+MANY_CUT = 0.1  # share of answers that are not complete words, in a language without spaces
 
 
 @strict
@@ -245,6 +250,15 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
     kept = [one for one in questions if one.span or use != "train"]
     if not kept:
         raise ValueError(f"{path}: expected questions, found none.")
+    cut = sum(
+        1 for one in kept if one.span and one.cut(one.span) not in map(str.strip, one.answers)
+    )
+    if cut > MANY_CUT * len(kept):
+        logger.warning(
+            "%s: %d of %d answers begin or end within a word, so no prediction can be equal to "
+            "them. A paragraph is split at spaces and punctuation.",
+            *(path, cut, len(kept)),
+        )
     return kept
 
 

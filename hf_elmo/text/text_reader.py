@@ -125,9 +125,9 @@ def read_dataset(
         are skipped.
 
     Raises:
-        ValueError: If an example lacks the column, or the column contains something else.
+        ValueError: If an example lacks the column, or the column contains something else, or a NUL.
     """
-    is_text = input_format == "text"
+    is_text, name = input_format == "text", f"column {column!r}"
 
     def read_examples() -> Iterator[Any]:
         for example in dataset:
@@ -135,15 +135,13 @@ def read_dataset(
                 raise ValueError(f"Expected a column {column!r} of text, got {', '.join(example)}.")
             value = example[column]
             if isinstance(value, str):
-                lines = iter(value.split("\n"))
+                lines = _check_lines(value.removeprefix("\ufeff").split("\n"), name)
                 # As for files, text is split into words late.
-                yield from (
-                    lines if is_text else _cut(lines, input_format, pipeline, f"column {column!r}")
-                )
+                yield from lines if is_text else _cut(lines, input_format, pipeline, name)
             elif isinstance(value, list) and all(isinstance(word, str) for word in value):
                 yield value
             elif value is not None:
-                raise ValueError(f"Expected text or words in column {column!r}, got {value!r:.60}.")
+                raise ValueError(f"Expected text or words in {name}, got {value!r:.60}.")
 
     def read(rng: random.Random | None) -> Iterator[list[str]]:
         sentences = read_examples() if rng is None else shuffle(read_examples(), rng)
@@ -344,7 +342,7 @@ def _cut(
     return map(str.split, lines)
 
 
-def _check_lines(lines: Iterator[str], name: str) -> Iterator[str]:
+def _check_lines(lines: Iterable[str], name: str) -> Iterator[str]:
     """Refuse NULs, as in UTF-16 without a mark; warn of carriage returns within lines."""
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
@@ -401,7 +399,7 @@ def _load_pipeline(name: str) -> Any:
         except ImportError as error:
             raise ValueError(
                 f"Expected a spaCy language or pipeline, got {name!r}. To install one, see "
-                "python -m spacy download."
+                f"python -m spacy download. spaCy's error: {error}"
             ) from error
         nlp.add_pipe("sentencizer")
         nlp.max_length = sys.maxsize  # the limit is only for parsers

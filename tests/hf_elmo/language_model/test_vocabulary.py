@@ -64,8 +64,8 @@ def test_files_may_be_as_windows_writes_them(tmp_path: Path) -> None:
     assert TargetVocabulary.from_file(tmp_path / "v.txt").words[-1] == "naïve"
 
 
-def test_words_with_line_breaks_are_unknown(tmp_path: Path) -> None:
-    vocabulary = build_vocabulary(count_words([["a", "\n", "b\r", "a"]]))
+def test_empty_words_and_words_with_line_breaks_are_unknown(tmp_path: Path) -> None:
+    vocabulary = build_vocabulary(count_words([["a", "\n", "b\r", "a", ""]]))
     vocabulary.save(tmp_path / "v.txt")
     assert TargetVocabulary.from_file(tmp_path / "v.txt").words == [*SPECIAL_WORDS, "a"]
 
@@ -97,6 +97,14 @@ def test_pieces_are_all_listed_by_decreasing_frequency() -> None:
 def test_pieces_of_a_text_are_always_the_same() -> None:
     first, second = (build_pieces(read_pieces_text, max_size=16) for _ in range(2))
     assert first.words == second.words
+
+
+def test_a_word_with_a_space_is_split_like_any_other() -> None:
+    vocabulary = build_pieces(lambda rng: iter([["10 000", "0"]] * 5), max_size=8)
+    assert vocabulary.pieces is not None
+    pieces = vocabulary.pieces.encode(["10 000"], is_pretokenized=True).tokens
+    assert "".join(piece.removeprefix("##") for piece in pieces) == "10 000"
+    assert all(piece.startswith("##") for piece in pieces[1:])
 
 
 def test_pieces_are_saved_with_their_vocabulary(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,22 @@ def test_a_bilm_without_its_softmax_gets_a_new_one(
 
     assert model.softmax.weight.shape[0] == len(OLD)
     assert "target words" not in caplog.text
+
+
+def test_the_code_beside_an_old_model_is_not_named_beside_the_new_one(language_model: Path) -> None:
+    path = language_model / "config.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps(fields | {"auto_map": {"AutoConfig": "configuration_elmo.X"}}))
+    model, _ = load_model_to_continue(str(language_model), OLD)
+    for config in (model.config, read_sizes(path)):
+        config.save_pretrained(language_model / "new")
+        assert "auto_map" not in (language_model / "new" / "config.json").read_text()
+
+
+def test_sizes_without_characters_need_other_units(tiny_config: ElmoConfig) -> None:
+    tiny_config.char_embedding_size = 0
+    with pytest.raises(ValueError, match="--units words"):
+        create_model(tiny_config, OLD)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,15 @@ def test_questions_are_read_with_the_words_of_their_answers(tmp_path: Path) -> N
     assert question.cut((1, 3)) == "cat's friend"
 
 
+def test_a_language_without_spaces_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    read_questions(write(tmp_path, [{"text": "friend sat", "answer_start": 10}]), "train")
+    assert not caplog.text
+    read_questions(write(tmp_path, [{"text": "rien", "answer_start": 11}]), "train")
+    assert "1 of 1 answers begin or end within a word" in caplog.text
+
+
 def test_training_leaves_out_what_has_no_sure_place(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": "cat", "answer_start": 4, "ambiguous": True}])
     assert len(read_questions(path)) == 1

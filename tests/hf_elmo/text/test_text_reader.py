@@ -211,6 +211,12 @@ def test_a_dataset_may_hold_words_and_lack_texts() -> None:
         list(read_dataset([{"text": 3}])(None))
 
 
+def test_the_text_of_a_dataset_is_checked_like_that_of_a_file() -> None:
+    assert list(read_dataset([{"text": "\ufeffEU rejects"}])(None)) == [["EU", "rejects"]]
+    with pytest.raises(ValueError, match="got a NUL in line 2"):
+        list(read_dataset([{"text": "a\nb\0c"}])(None))
+
+
 def test_raw_text_of_a_dataset_is_cut_as_that_of_files() -> None:
     text = read_dataset([{"text": "It's here. Yes."}], input_format="raw")
     assert list(text(None)) == [["It", "'s", "here", "."], ["Yes", "."]]
@@ -411,6 +417,17 @@ def test_raw_text_leaves_its_words_out_of_the_vocab_of_the_pipeline() -> None:
     lines = [f"word{number} .\n".encode() for number in range(2 * text_module.LINES_AT_ONCE)]
     assert list(read(lines, "raw", "en")) == [line.decode().split() for line in lines]
     assert len(strings) == before
+
+
+def test_a_language_whose_tokenizer_is_missing_gets_the_error_of_spacy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(name: str) -> None:
+        raise ImportError("Install SudachiPy.")
+
+    monkeypatch.setattr("spacy.blank", load)
+    with pytest.raises(ValueError, match=r"got 'ja'.*Install SudachiPy\."):
+        list(read([b"text"], "raw", "ja"))
 
 
 def test_an_unknown_language_is_told() -> None:
