@@ -310,6 +310,10 @@ def check_name(name: str | PathLike[str]) -> None:
         OSError: If the name is neither a folder nor of the form owner/name.
     """
     path = Path(name)
+    try:
+        str(name).encode()
+    except UnicodeEncodeError as error:  # safetensors cannot open such files
+        raise OSError(f"Expected a model's folder with a name in UTF-8, got {name!r}.") from error
     if not path.exists() and (len(path.parts) != 2 or path.is_absolute()):
         raise OSError(
             "Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 
 from .lstm_forward import LayerRun
 
-START_LOCK = threading.Lock()  # held while a start of threads changes PyTorch's thread count
+# By process: held while a start of threads changes PyTorch's thread count.
+START_LOCKS: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 @functools.lru_cache(maxsize=1)
@@ -29,7 +31,7 @@ def start_threads(process: int, number: int, threads: int) -> ThreadPoolExecutor
         together.wait()  # so that each thread runs this function once
         torch.set_num_threads(max(1, threads // number))  # also sets the count of new threads
 
-    with START_LOCK, ThreadPoolExecutor(1) as new_thread:
+    with START_LOCKS[process], ThreadPoolExecutor(1) as new_thread:
         count = new_thread.submit(torch.get_num_threads).result()
         pool = ThreadPoolExecutor(number, "elmo-direction")
         try:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -28,7 +29,9 @@ OWN_FILES = re.compile(
     r"(config|tokenizer_config|source)\.json|model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?"
 )
 WEIGHTS_FILE = "model.safetensors"
-_LOADING = threading.Lock()  # threads that share a pipeline load the weights once
+# By process: threads that share a pipeline load the weights once. At a fork, a thread of the parent
+# may hold the lock of the parent.
+LOADING: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 DIGEST_PREFIX = "sha256:"  # a folder has no commit: its revision is a digest
 _KNOWN_PROCESSES = {os.getpid()}  # the importing process, and its forks that have run a model
 
@@ -50,6 +53,13 @@ def _copy_others(source: Path, target: Path) -> None:
             shutil.copytree(path, copied, symlinks=True)
         elif not OWN_FILES.fullmatch(path.name) and not copied.exists():
             shutil.copy2(path, copied, follow_symlinks=False)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or a link to one, if it exists."""
+    if path.is_symlink():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 class ElmoShim(Shim):
@@ -94,7 +104,7 @@ class ElmoShim(Shim):
             ValueError: If it is not an ELMo.
         """
         if self._bilm is None:
-            with _LOADING:
+            with LOADING[os.getpid()]:
                 if self._bilm is None:
                     bilm = self._load_pretrained(self.name, self.revision)
                     self._source = None if self.store_weights else self._find_source(bilm.model)
@@ -114,7 +124,7 @@ class ElmoShim(Shim):
         source = None if self.store_weights else self._check_source()
         partial, old = (folder.with_name(f".{folder.name}{end}") for end in (".partial", ".old"))
         for leftover in (partial, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove(leftover)
         partial.mkdir(parents=True)
         if source is None:
             with no_progress_bars():
@@ -126,7 +136,7 @@ class ElmoShim(Shim):
             _copy_others(folder, partial)
             folder.rename(old)
         partial.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
 
     def read(self, folder: Path) -> None:
         """Read the biLM from a folder that `write` made.

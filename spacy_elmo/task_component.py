@@ -1,5 +1,6 @@
 """The `elmo_task` component: a task model of `hf_elmo.tasks` for docs."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from .extensions import register_roles
 from .layers_and_gradients import LayerSource, SourceLink
 from .listener import ANY_UPSTREAM, LISTENER_NAME
 from .segments import find_segments
-from .stored_bilm import limit_fork_threads, no_progress_bars
+from .stored_bilm import LOADING, limit_fork_threads, no_progress_bars
 from .task_results import ANNOTATORS, list_words
 
 if TYPE_CHECKING:  # as in stored_bilm.py
@@ -96,13 +97,14 @@ class ElmoTask(SavedComponent):
             OSError: If the model does not exist.
             ValueError: If it is not a task model, or no model was named.
         """
+        if not self.source_name and self._loaded is None:
+            raise ValueError(
+                f"Expected a trained model for component {self.name!r}: nlp.add_pipe("
+                "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
+            )
         if self._loaded is None:
-            if not self.source_name:
-                raise ValueError(
-                    f"Expected a trained model for component {self.name!r}: nlp.add_pipe("
-                    "'elmo_task', config={\"model\": FOLDER}). Train one: python -m hf_elmo train."
-                )
-            self._loaded = _load_model(self.source_name, self._device)
+            with LOADING[os.getpid()]:
+                self._loaded = self._loaded or _load_model(self.source_name, self._device)
         limit_fork_threads()
         return self._loaded
 

@@ -6,7 +6,7 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, BinaryIO, Literal, cast
 
 import typer
 
@@ -181,7 +181,7 @@ def embed(
     output = Shard.parse(shard).name_output(output)
     try:
         embed_file(
-            sys.stdin.buffer if source == "-" else source,
+            _open_stdin() if source == "-" else source,
             output,
             *embedder.load(),
             settings,
@@ -197,6 +197,12 @@ def embed(
             f"{error}. Complete parts are kept. Make room, then run the same command again."
         ) from error
     typer.echo(f"Wrote {output}.", err=True)
+
+
+def _open_stdin() -> BinaryIO:
+    if sys.stdin is None:
+        raise ValueError("Expected text from standard input, but it is closed.")
+    return sys.stdin.buffer
 
 
 def _check_options(output: Path, engine: EngineName, address: str | None) -> None:

@@ -124,11 +124,9 @@ class SentenceEmbedder:
         Raises:
             ValueError: If the model or the device does not exist.
         """
-        stamps = [
-            (path.name, path.stat().st_mtime_ns, path.stat().st_size)
-            for path in Path(resolve_name(self.model)).glob("*")
-            if path.is_file()
-        ]
+        files = [path for path in Path(resolve_name(self.model)).glob("*") if path.is_file()]
+        stats = [(path.name, path.stat()) for path in files]
+        stamps = [(name, x.st_dev, x.st_ino, x.st_mtime_ns, x.st_size) for name, x in stats]
         return _load_once(
             tuple(sorted(stamps)),
             self.model,

@@ -16,25 +16,26 @@ LOCK = ".lock"
 def get_rank() -> int:
     """Return the rank of this process in `torch.distributed`, even before its initialization."""
     is_initialized = distributed.is_initialized()
-    return distributed.get_rank() if is_initialized else int(os.environ.get("RANK", "0"))
+    rank = os.environ.get("RANK", "")
+    return distributed.get_rank() if is_initialized else int(rank) if rank.isdecimal() else 0
 
 
 @contextmanager
-def lock_output(output: Path, lock: Path) -> Iterator[None]:
+def lock_output(output: Path, lock: Path, *, is_shared: bool = False) -> Iterator[None]:
     """Lock an output, so that no other process writes it meanwhile.
-
-    The processes of `torch.distributed` share an output: the process of rank 0 locks it for all.
 
     Args:
         output: The file or folder, which may not exist yet.
         lock: A file that exists only while the output is locked. Its folder is made if it is
             missing, and a new folder is removed at the end if it is empty.
+        is_shared: Whether the processes of `torch.distributed` write the output together, so that
+            the process of rank 0 locks it for all.
 
     Raises:
         BlockingIOError: If another process has locked the output.
         PermissionError: If the folder of `lock` cannot be written to.
     """
-    if get_rank() > 0:
+    if is_shared and get_rank() > 0:
         yield
         return
     lock = lock.parent.resolve() / lock.name  # so that a link to a new folder can be made
@@ -64,7 +65,7 @@ def locks_output(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*args: Any, output: Path, **kwargs: Any) -> None:
-        with lock_output(output, output / LOCK):
+        with lock_output(output, output / LOCK, is_shared=True):
             command(*args, output=output, **kwargs)
 
     return run

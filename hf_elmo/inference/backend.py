@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -20,17 +21,9 @@ LARGE_STEP = 2**21
 Backend: TypeAlias = Literal["auto", "torch", "onnx"]
 Quantization: TypeAlias = Literal["int8"] | None
 
-_LOCK = threading.Lock()  # threads that share a model make only one `OrtElmoModel`
-
-
-def _renew_lock() -> None:
-    """Make a new lock after a fork: a thread of the parent may hold the old one."""
-    global _LOCK  # noqa: PLW0603 (the lock of this process)
-    _LOCK = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+# By process: threads that share a model make only one `OrtElmoModel`. At a fork, a thread of the
+# parent may hold the lock of the parent.
+_LOCKS: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 def choose_backend(
@@ -91,7 +84,7 @@ def choose_backend(
     from hf_elmo.onnx import OrtElmoModel
 
     make = partial(OrtElmoModel.from_model, model, quantization=quantization)
-    with _LOCK:
+    with _LOCKS[os.getpid()]:
         chosen: OrtElmoModel = model.onnx_model.get((quantization, marks), make)
     return chosen
 

@@ -25,6 +25,8 @@ from hf_elmo.loading import OPTIONAL_FILE, ElmoPreTrainedModel, load_config
 from hf_elmo.model_card import CARD_FILE
 
 MODEL_FILE = "model.onnx"
+# Settings of a loaded tokenizer that describe this computer.
+LOCAL_SETTINGS = ("name_or_path", "is_local", "local_files_only", "tokenizer_file")
 STATIC_WORDS = "static_words.txt"  # words of a task model's static vectors
 CONFIG_FILES = ("config.json", "tokenizer_config.json")
 LOADERS = {
@@ -89,7 +91,8 @@ def export(
     output.mkdir(parents=True, exist_ok=True)
     for file in (MODEL_FILE, *CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS):
         check_output_file(output / file, overwrite=overwrite)
-    settings = json.dumps(tokenizer.init_kwargs, default=str)
+    known = {name: x for name, x in tokenizer.init_kwargs.items() if name not in LOCAL_SETTINGS}
+    settings = json.dumps(known, default=str)
     metadata = {"tokenizer": settings, "licence": _read_licence(name)}
     path = output / MODEL_FILE
     export_onnx(

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,12 @@ def export_onnx(
         check_output_file(output, overwrite=overwrite)
     _check_exportable(model, opset)
     proto = _make_model(model, quantization, opset)
-    config = model.config.to_json_string(use_diff=False)
-    settings = {"config": config, "architecture": type(model).__name__}
+    config = copy(model.config)
+    config.name_or_path = ""  # a path of this computer
+    settings = {
+        "config": config.to_json_string(use_diff=False),
+        "architecture": type(model).__name__,
+    }
     settings |= {"quantization": quantization or "", **(metadata or {})}
     helper.set_model_props(proto, settings)
     large = proto.ByteSize() > MAX_BYTES

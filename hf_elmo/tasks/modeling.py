@@ -110,11 +110,22 @@ class ElmoTaskModel(ElmoPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw initial values by a module's `set_initial_values` or `reset_parameters`."""
+        """Draw initial values by a module's `set_initial_values` or `reset_parameters`.
+
+        Values that were loaded stay, also if a thread that loads another model ends the guard of
+        transformers, which is one for the whole process.
+        """
+        weights = list(module.parameters())
+        loaded = [weight for weight in weights if getattr(weight, "_is_hf_initialized", False)]
+        if weights and len(loaded) == len(weights):
+            return
+        values = [weight.clone() for weight in loaded]
         if isinstance(module, ElmoLstm) or hasattr(module, "set_initial_values"):
             super()._init_weights(module)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
+        for weight, value in zip(loaded, values, strict=True):
+            weight.copy_(value)
 
     def _freeze(self) -> None:
         """Freeze the biLM, its mixes and the static vectors, if so configured."""

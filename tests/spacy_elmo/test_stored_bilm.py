@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from spacy.language import Language
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from spacy_elmo.architecture import get_shim, make_elmo_model
+from spacy_elmo.stored_bilm import LOADING
 
 AddElmo = Callable[..., Any]
 
@@ -83,6 +86,34 @@ def test_saving_a_pipeline_again_keeps_other_files(
         "model.old/model.safetensors",
         *("model/config.json", "model/model.safetensors", "model/tokenizer_config.json"),
     }
+
+
+def test_a_link_to_a_shared_bilm_is_replaced_and_the_shared_bilm_stays(
+    add_elmo: AddElmo, tmp_path: Path
+) -> None:
+    elmo = add_elmo()
+    elmo.to_disk(tmp_path / "elmo")
+    folder, shared = tmp_path / "elmo" / "model", tmp_path / "shared"
+    folder.rename(shared)
+    folder.symlink_to(shared)
+    before = {path.name: path.stat().st_mtime_ns for path in shared.iterdir()}
+    for _ in range(2):
+        elmo.to_disk(tmp_path / "elmo")
+    assert [path.name for path in folder.parent.glob("*model*")] == ["model"]
+    assert not folder.is_symlink()
+    assert {path.name: path.stat().st_mtime_ns for path in shared.iterdir()} == before
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent(
+    add_elmo: AddElmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = get_shim(add_elmo().model)
+    thread = threading.Thread(target=shim.load, daemon=True)
+    with LOADING[os.getpid()]:  # of a thread that loads a model
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        thread.start()
+        thread.join(60)
+        assert shim._bilm is not None
 
 
 def test_stored_weights_are_what_from_pretrained_reads(

@@ -3,7 +3,9 @@
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -300,6 +302,23 @@ def test_layers_of_another_computation_are_not_shared(
     (doc,) = nlp.pipe([make_doc(nlp)])
     assert tell(doc) == expected
     assert elmo.source.held.take(doc) is None
+
+
+def test_threads_that_share_a_component_load_its_model_once(
+    add_task: AddTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    component, loads = add_task("ner"), []
+
+    def load(name: str, device: torch.device) -> object:
+        time.sleep(0.1)
+        loads.append(name)
+        return object()
+
+    monkeypatch.setattr("spacy_elmo.task_component._load_model", load)
+    with ThreadPoolExecutor(4) as threads:
+        models = list(threads.map(lambda _: component.load(), range(4)))
+    assert len(loads) == 1
+    assert len({id(model) for model in models}) == 1
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.__main__ import app
+from hf_elmo.corpus.commands import _open_stdin
 from hf_elmo.inference.embedding import embed
 from hf_elmo.onnx import OrtElmoModel
 
@@ -47,6 +48,12 @@ def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text
     )
     assert result.exit_code == 0, result.output
     check(output, tiny_model, layers="top")
+
+
+def test_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ValueError, match="standard input, but it is closed"):
+        _open_stdin()
 
 
 def test_the_command_reads_compressed_text(

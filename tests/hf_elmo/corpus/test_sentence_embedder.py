@@ -1,6 +1,7 @@
 """The callable of every engine: what goes in comes out with its vectors."""
 
 import copy
+import os
 import pickle
 import shutil
 import subprocess
@@ -125,6 +126,28 @@ def test_a_model_that_is_saved_again_is_loaded_again(
     assert not np.allclose(before[0], after[0])
     for got, right in zip(after, compute(changed, layers="all"), strict=True):
         np.testing.assert_array_equal(got, right)
+
+
+def test_a_link_to_another_model_with_the_same_times_and_sizes_is_noticed(
+    tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    changed = copy.deepcopy(tiny_model)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.mul_(0.5)
+    for name, model in (("first", tiny_model), ("second", changed)):
+        shutil.copytree(tiny_folder, tmp_path / name)
+        model.save_pretrained(tmp_path / name)
+        for path in (tmp_path / name).iterdir():
+            os.utime(path, ns=(0, 0))
+    link = tmp_path / "model"
+    link.symlink_to("first")
+    embedder = SentenceEmbedder(str(link), layers="all")
+    batch = {"text": [" ".join(words) for words in SENTENCES]}
+    before = embedder(batch)["vectors"]
+    link.unlink()
+    link.symlink_to("second")
+    assert not np.allclose(before[0], embedder(batch)["vectors"][0])
 
 
 def test_threads_are_set_when_the_model_is_loaded(tiny_folder: Path) -> None:

@@ -68,9 +68,11 @@ def test_an_output_is_free_after_an_error(tmp_path: Path) -> None:
 def test_processes_of_one_torchrun_share_an_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lock_output(tmp_path, tmp_path / ".lock"):
+    with lock_output(tmp_path, tmp_path / ".lock", is_shared=True):
         monkeypatch.setenv("RANK", "1")
-        with lock_output(tmp_path, tmp_path / ".lock"):
+        with lock_output(tmp_path, tmp_path / ".lock", is_shared=True):
             assert (tmp_path / ".lock").exists()
+        with pytest.raises(BlockingIOError), lock_output(tmp_path, tmp_path / ".lock"):
+            pass  # as in `embed`: each process writes an output of its own
         assert (tmp_path / ".lock").exists()
         monkeypatch.delenv("RANK")

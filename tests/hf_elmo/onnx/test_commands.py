@@ -23,6 +23,7 @@ def test_the_command_exports_a_folder(tiny_folder: Path, tmp_path: Path) -> None
     metadata = session.get_modelmeta().custom_metadata_map
     assert metadata["licence"] == "mit"
     assert json.loads(metadata["tokenizer"])["max_characters_per_token"]
+    assert str(tmp_path) not in str(metadata)  # paths of this computer are not published
     assert {"config.json", "tokenizer_config.json"} <= {path.name for path in output.iterdir()}
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 1

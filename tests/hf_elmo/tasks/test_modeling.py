@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
+from transformers.initialization import guard_torch_init_functions
 
 from hf_elmo import ElmoModel
 from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.tasks.modeling import ElmoTaskModel
 from hf_elmo.tasks.task import predict
 from hf_elmo.tasks.task_inputs import WordInputs
 
@@ -129,6 +131,23 @@ def test_a_saved_model_is_loaded_as_it_was(
     case_inputs = WordInputs(loaded, case.inputs.tokenizer, static_words=["w0", "w1", "w2", "cat"])
     expected = predict(case.task, case.model, case.inputs, case.examples)
     assert predict(case.task, loaded, case_inputs, case.examples) == expected
+
+
+def test_a_thread_that_loads_another_model_does_not_change_the_weights(
+    task_name: str, make_case: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make_case(task_name)
+    case.model.save_pretrained(tmp_path)
+    plain, other = ElmoTaskModel._init_weights, guard_torch_init_functions()
+    other.__enter__()  # the guard of the other thread, which is one for the whole process
+
+    def initialize(model: ElmoTaskModel, module: torch.nn.Module) -> None:
+        other.gen.close()  # ends the guard
+        plain(model, module)
+
+    monkeypatch.setattr(ElmoTaskModel, "_init_weights", initialize)
+    loaded = type(case.model).from_pretrained(tmp_path)
+    assert_close(dict(loaded.state_dict()), dict(case.model.state_dict()), rtol=0, atol=0)
 
 
 def test_a_model_card_tells_the_scores_also_of_a_model_that_was_loaded(
