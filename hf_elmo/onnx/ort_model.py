@@ -34,6 +34,8 @@ MAX_CHUNK_STEPS = 512  # word vectors at a time: bounds the memory of the gates'
 # Sentences at a time: with more, a time step's elementwise operations exceed the processor's cache.
 ROWS_AT_ONCE = 16
 
+# Threads of one program can have different numbers of PyTorch's threads; each number has sessions.
+MOST_SESSIONS = 2
 
 # Sessions of the parent of this process, never deleted: their threads do not exist after a fork, so
 # the deletion would wait forever.
@@ -45,7 +47,6 @@ class Sessions:
     """Sessions of ONNX Runtime, for one process and number of threads."""
 
     process: int  # that made them; a forked child makes its own
-    threads: int
     encoder: onnxruntime.InferenceSession  # from the ids of words to their vectors
     directions: list[onnxruntime.InferenceSession]  # from word vectors to layers, forward first
     pool: ThreadPoolExecutor | None  # a thread for the backward direction
@@ -53,10 +54,6 @@ class Sessions:
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:  # `os` is gone at exit
         if getpid() != self.process:
             _ABANDONED.append((self.encoder, self.directions, self.pool))
-
-    def is_for(self, process: int, threads: int) -> bool:
-        """Return whether these sessions are for a process and a number of threads."""
-        return (self.process, self.threads) == (process, threads)
 
 
 class OrtElmoModel(ElmoBilm):
@@ -98,7 +95,7 @@ class OrtElmoModel(ElmoBilm):
         self.word_cache = WordCache()
         self._read_weights = read_weights
         self._process, self._lock = os.getpid(), threading.Lock()
-        self._sessions: Sessions | None = None
+        self._sessions: dict[int, Sessions] = {}  # by number of threads
 
     @classmethod
     def from_pretrained(
@@ -167,7 +164,7 @@ class OrtElmoModel(ElmoBilm):
         return output
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_sessions": None, "_lock": None}
+        return {**vars(self), "_sessions": {}, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
@@ -178,16 +175,15 @@ class OrtElmoModel(ElmoBilm):
     def _get_sessions(self) -> Sessions:
         """Return the sessions; make new ones after a fork, or for another number of threads."""
         process, threads = os.getpid(), torch.get_num_threads()
-        sessions = self._sessions
-        if sessions is not None and sessions.is_for(process, threads):
-            return sessions
         if self._process != process:
             # A thread of the parent may have held the lock.
-            self._process, self._lock = process, threading.Lock()
+            self._process, self._lock, self._sessions = process, threading.Lock(), {}
+        if sessions := self._sessions.get(threads):
+            return sessions
         with self._lock:
-            sessions = self._sessions
-            if sessions is None or not sessions.is_for(process, threads):
-                self._sessions = sessions = self._make_sessions(process, threads)
+            known = self._sessions
+            sessions = known.get(threads) or self._make_sessions(process, threads)
+            self._sessions = dict([*known.items(), (threads, sessions)][-MOST_SESSIONS:])
             return sessions
 
     def _make_sessions(self, process: int, threads: int) -> Sessions:
@@ -198,7 +194,6 @@ class OrtElmoModel(ElmoBilm):
         runs_both = len(directions) == 2 and threads > 1
         return Sessions(
             process,
-            threads,
             _make_session(make_encoder(self.config, self._read_weights()), threads),
             [
                 _make_session(

@@ -118,6 +118,23 @@ def _send_sum(model: OrtElmoModel, inputs: dict[str, Tensor], connection: Any) -
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_threads_with_other_numbers_of_threads_keep_their_sessions(
+    tiny_model: ElmoModel, inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, counts = OrtElmoModel.from_model(tiny_model), []
+    make = OrtElmoModel._make_sessions
+
+    def count(self: OrtElmoModel, process: int, threads: int) -> object:
+        counts.append(threads)
+        return make(self, process, threads)
+
+    monkeypatch.setattr(OrtElmoModel, "_make_sessions", count)
+    for threads in (1, 2, 1, 2, 3, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        model(**inputs)
+    assert counts == [1, 2, 3]
+
+
 def test_a_forked_process_makes_its_own_sessions(
     tiny_model: ElmoModel, inputs: dict[str, Tensor]
 ) -> None:
