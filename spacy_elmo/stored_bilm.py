@@ -135,6 +135,8 @@ class ElmoShim(Shim):
         if folder.is_dir():
             _copy_others(folder, partial)
             folder.rename(old)
+        elif folder.is_symlink():  # to a folder that does not exist
+            folder.unlink()
         partial.rename(folder)
         _remove(old)
 

@@ -17,7 +17,7 @@ def misspell(word: str, rng: random.Random) -> str:
 def list_errors(word: str, place: int, rng: random.Random) -> dict[str, str]:
     """Return the word with each kind of error at character `place`, which is not the last one.
 
-    In a word with other letters than a to z, one of its own characters replaces the old one. Some
+    In a word with characters outside of ASCII, one of its own characters replaces the old one. Some
     errors do not change the word, such as a swap of two equal characters.
     """
     before, here, after = word[:place], word[place], word[place + 1 :]

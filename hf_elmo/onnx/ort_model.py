@@ -109,7 +109,8 @@ class OrtElmoModel(ElmoBilm):
         """Load a biLM from a folder or the Hub.
 
         The weights of a folder are memory-mapped from its `model.safetensors` while the sessions
-        are made. After that, memory holds them once, in ONNX Runtime's layout.
+        are made. After that, memory holds them in ONNX Runtime's layout, once for each number of
+        threads, at most twice.
 
         Args:
             name: Folder, or name on the Hugging Face Hub.
@@ -177,13 +178,13 @@ class OrtElmoModel(ElmoBilm):
         process, threads = os.getpid(), torch.get_num_threads()
         if self._process != process:
             # A thread of the parent may have held the lock.
-            self._process, self._lock, self._sessions = process, threading.Lock(), {}
+            self._sessions, self._lock, self._process = {}, threading.Lock(), process
         if sessions := self._sessions.get(threads):
             return sessions
         with self._lock:
-            known = self._sessions
-            sessions = known.get(threads) or self._make_sessions(process, threads)
-            self._sessions = dict([*known.items(), (threads, sessions)][-MOST_SESSIONS:])
+            sessions = self._sessions.get(threads) or self._make_sessions(process, threads)
+            known = self._sessions | {threads: sessions}
+            self._sessions = dict(list(known.items())[-MOST_SESSIONS:])
             return sessions
 
     def _make_sessions(self, process: int, threads: int) -> Sessions:

@@ -397,16 +397,18 @@ def _count_steps(
     # Text files are always read once, so that a bad line raises an error now, not after days.
     if most and (options["dataset"] or options["resume"]):
         return most
-    num_targets = num_unknown = num_long = 0
+    num_words = num_sentences = num_unknown = num_long = 0
     reads_bytes = config.char_embedding_size and config.char_vocab_size == NUM_BYTE_CHARACTERS
     longest = config.max_characters_per_token - NUM_WORD_MARKS if reads_bytes else math.inf
     for sentence in text(None):
-        num_targets += len(sentence) + 1  # words and sentence end
+        num_words += len(sentence)
+        num_sentences += 1
         num_unknown += words.convert_words_to_ids(sentence).count(words.unknown_id)
         num_long += sum(len(word.encode("utf-8", "ignore")) > longest for word in sentence)
+    num_targets = num_words + num_sentences  # also the ends of the sentences
     warn_of_unknown(num_unknown, num_targets)
-    if num_long > MANY_LONG * num_targets:
-        logger.warning(LONG_WORDS, num_long, num_targets, longest)
+    if num_long > MANY_LONG * num_words:
+        logger.warning(LONG_WORDS, num_long, num_words, longest)
     per_step = options["batch_size"] * num_processes * options["window"] * options["accumulate"]
     return most or max(1, math.ceil(options["epochs"] * num_targets / per_step))
 

@@ -49,7 +49,8 @@ class ElmoTaskConfig(PreTrainedConfig):
         if self.elmo is None:
             self.elmo = ElmoConfig()
         elif isinstance(self.elmo, dict):
-            self.elmo = ElmoConfig(**self.elmo)
+            # A path of the computer on which the model was trained is not part of the model.
+            self.elmo = ElmoConfig(**{**self.elmo, "_name_or_path": ""})
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # transformers' own
 
     @property

@@ -211,7 +211,7 @@ class ElmoTaskModel(ElmoPreTrainedModel):
             ValueError: If padding is on the left, or an input that the model reads is missing.
         """
         mask = inputs.attention_mask.bool()
-        if mask.dim() != 2:
+        if mask.dim() < 2:
             raise ValueError(f"This model reads several texts per example, got one. {self._hint}")
         if (mask[:, 1:] & ~mask[:, :-1]).any():
             raise ValueError('Expected words before padding: tokenize with padding_side="right".')

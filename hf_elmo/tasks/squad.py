@@ -255,8 +255,8 @@ def read_questions(path: Path, use: Use = "score") -> list[Question]:
     )
     if cut > MANY_CUT * len(kept):
         logger.warning(
-            "%s: %d of %d answers begin or end within a word, so no prediction can be equal to "
-            "them. A paragraph is split at spaces and punctuation.",
+            "%s: %d of %d answers begin or end within a word. The model finds complete words, "
+            "which are split at spaces and punctuation.",
             *(path, cut, len(kept)),
         )
     return kept

@@ -150,8 +150,7 @@ class Task(ABC, Generic[Example, Found]):
             **fields: Fields that override the preset; `elmo` holds fields of the biLM.
         """
         chosen = self.presets[preset].fields
-        known = {name: x for name, x in bilm.to_dict().items() if name != "_name_or_path"}
-        elmo = known | chosen.get("elmo", {}) | fields.get("elmo", {})
+        elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
         without = {} if bilm.char_embedding_size else {"char_size": 0, "num_char_filters": 0}
         config: ElmoTaskConfig = self.model.config_class(
             **{**chosen, **without, **self.describe(examples), **fields, "elmo": elmo}

@@ -102,12 +102,17 @@ def test_a_link_to_a_shared_bilm_is_replaced_and_the_shared_bilm_stays(
     assert [path.name for path in folder.parent.glob("*model*")] == ["model"]
     assert not folder.is_symlink()
     assert {path.name: path.stat().st_mtime_ns for path in shared.iterdir()} == before
+    shutil.rmtree(folder)
+    folder.symlink_to("missing")
+    elmo.to_disk(tmp_path / "elmo")
+    assert not folder.is_symlink()
 
 
 def test_a_forked_process_does_not_wait_for_a_thread_of_its_parent(
     add_elmo: AddElmo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shim = get_shim(add_elmo().model)
+    monkeypatch.setattr("spacy_elmo.stored_bilm.limit_fork_threads", lambda: None)
     thread = threading.Thread(target=shim.load, daemon=True)
     with LOADING[os.getpid()]:  # of a thread that loads a model
         monkeypatch.setattr("os.getpid", lambda: -1)

@@ -117,7 +117,6 @@ def _send_sum(model: OrtElmoModel, inputs: dict[str, Tensor], connection: Any) -
     connection.send(float(model(**inputs).elmo.sum()))
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_threads_with_other_numbers_of_threads_keep_their_sessions(
     tiny_model: ElmoModel, inputs: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +134,7 @@ def test_threads_with_other_numbers_of_threads_keep_their_sessions(
     assert counts == [1, 2, 3]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_makes_its_own_sessions(
     tiny_model: ElmoModel, inputs: dict[str, Tensor]
 ) -> None:

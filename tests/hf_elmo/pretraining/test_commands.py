@@ -74,7 +74,7 @@ def test_pretrain_warns_of_words_that_are_longer_than_the_model_reads(
     sentence = f"{'ä' * (longest // 2)} {'ä' * (longest // 2 + 1)}\n"
     (folder / "text.txt").write_text(sentence * 9, encoding="utf-8")
     run(*pretrain_arguments(folder, "model"), "--negatives", 0, "--batch-size", 4)
-    assert f"9 of 27 words have more than {longest} bytes" in caplog.text
+    assert f"9 of 18 words have more than {longest} bytes" in caplog.text
 
 
 def test_pretrain_warns_of_a_text_that_the_vocabulary_does_not_know(

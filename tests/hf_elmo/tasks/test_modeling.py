@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers.initialization import guard_torch_init_functions
+from transformers.initialization import TORCH_INIT_FUNCTIONS, guard_torch_init_functions
 
 from hf_elmo import ElmoModel
 from hf_elmo.inference.layer_cache import LayerCache
@@ -138,6 +138,8 @@ def test_a_thread_that_loads_another_model_does_not_change_the_weights(
 ) -> None:
     case = make_case(task_name)
     case.model.save_pretrained(tmp_path)
+    for name, function in TORCH_INIT_FUNCTIONS.items():  # also restores them after the test
+        monkeypatch.setattr(torch.nn.init, name, function)
     plain, other = ElmoTaskModel._init_weights, guard_torch_init_functions()
     other.__enter__()  # the guard of the other thread, which is one for the whole process
 
