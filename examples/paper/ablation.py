@@ -54,7 +54,7 @@ def write_ablation(rows: Iterable[Row], results: Path) -> str:
     """Format Table 2, 3 or 7: scores, and differences from `elmo` on the test set."""
     cells = []
     for task, title, config, paper in rows:
-        seeds, full = (read_runs(results, task, name, GRID) for name in (config, "elmo"))
+        seeds, full = (read_runs(results, task, name, GRID[task]) for name in (config, "elmo"))
         dev = test = difference = "not run yet"
         if seeds:
             counts = gather_counts(seeds)
@@ -77,4 +77,4 @@ ABLATION_HEADER = (
 
 def list_ablation(rows: Iterable[Row]) -> list[Run]:
     """List the runs of Table 2, 3 or 7, task by task."""
-    return [run for row in rows for run in list_runs(row.task, [row.config], GRID)]
+    return [run for row in rows for run in list_runs(row.task, [row.config], GRID[row.task])]
