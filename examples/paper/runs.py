@@ -123,7 +123,7 @@ SIDES = ("static", "elmo")
 LABELS = ("static vectors", "static vectors and ELMo")
 SEEDS = (1, 2, 3)
 # Share of the training data in Tables 2, 3 and 7, which need many runs. With 10 % of the questions,
-# the initial weights alone decide whether a model learns to compare question and paragraph.
+# it depends on the initial weights whether `elmo` learns to compare question and paragraph.
 GRID = {"entailment": 0.1, "srl": 0.1, "squad": 1.0}
 # Numbers of epochs of configurations without context and with it; `table_epochs.py` tries others.
 EPOCHS = {

@@ -392,7 +392,7 @@ def _count_steps(
     num_processes: int,
     config: ElmoConfig,
 ) -> int:
-    """Count the steps, and warn of a text with many words that are no target words, or too long."""
+    """Count the steps. Warn if many words of the text are not target words, or are too long."""
     most: int | None = options["max_steps"]
     # Text files are always read once, so that a bad line raises an error now, not after days.
     if most and (options["dataset"] or options["resume"]):

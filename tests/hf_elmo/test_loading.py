@@ -225,6 +225,11 @@ def test_a_name_on_the_hub_is_left_to_the_hub() -> None:
     check_name("me/my-elmo")
 
 
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="with a name in UTF-8"):
+        check_name(f"{tmp_path}/caf\udce9")
+
+
 def test_an_error_of_the_hub_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> None:
         raise OSError("We couldn't connect")

@@ -8,7 +8,7 @@ from lock_holder import hold
 from typer.testing import CliRunner
 
 from hf_elmo.__main__ import app
-from hf_elmo.files.output_lock import lock_output
+from hf_elmo.files.output_lock import get_rank, lock_output
 
 
 def test_a_refused_command_leaves_no_folder(tmp_path: Path) -> None:
@@ -63,6 +63,14 @@ def test_an_output_is_free_after_an_error(tmp_path: Path) -> None:
         with pytest.raises(KeyError), lock_output(tmp_path, tmp_path / ".lock"):
             raise KeyError
     assert not (tmp_path / ".lock").exists()
+
+
+@pytest.mark.parametrize(("value", "rank"), [("3", 3), ("", 0), ("first", 0)])
+def test_a_rank_that_is_no_number_is_that_of_a_single_process(
+    value: str, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", value)
+    assert get_rank() == rank
 
 
 def test_processes_of_one_torchrun_share_an_output(

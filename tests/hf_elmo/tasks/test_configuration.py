@@ -60,3 +60,8 @@ def test_dropout_can_be_a_whole_number(task: str) -> None:
     make = TASKS[task].model.config_class
     fields = [name for name in vars(make()) if name.endswith("dropout")]
     assert {vars(make(**dict.fromkeys(fields, 0)))[name] for name in fields} == {0}
+
+
+def test_a_path_of_the_computer_of_training_is_not_kept() -> None:
+    config = ElmoNerConfig(elmo={"_name_or_path": "/home/me/elmo"})
+    assert "/home/me" not in config.to_json_string(use_diff=False)
