@@ -30,11 +30,13 @@ def check_output_file(
 
     Raises:
         FileExistsError: If the output exists and must not be overwritten.
-        ValueError: If the name is that of a compressed file.
+        ValueError: If the name is that of a compressed file, or `-`.
         OSError: If the output is a folder, or its folder is missing or cannot be written to.
     """
     if output.is_dir():
         raise IsADirectoryError(f"Expected a file to write, got the folder {output}.")
+    if str(output) == "-":
+        raise ValueError("Expected the name of a file, got -. Standard output is /dev/stdout.")
     if is_device(output):
         return
     if output.suffix.lower() in PACKED_SUFFIXES:

@@ -203,7 +203,9 @@ MIX_OPTIONS = ("mix_layers", "fixed_mix", "layer_norm", "mix_l2", "elmo_dropout"
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Refuse options that would do nothing."""
+    """Refuse options that would do nothing, and a learning rate that trains nothing."""
+    if options["learning_rate"] is not None and not options["learning_rate"] > 0:
+        raise ValueError(f"Expected --learning-rate above 0, got {options['learning_rate']}.")
     useless = [name for name in MIX_OPTIONS if options[name] is not None]
     if options["elmo"] == "none" and useless:
         raise ValueError(f"Expected no {name_option(useless[0])} together with --elmo none.")

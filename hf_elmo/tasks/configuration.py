@@ -93,6 +93,12 @@ class ElmoTaskConfig(PreTrainedConfig):
     def _size_at(self, place: str) -> int:
         return int(self.bilm.hidden_size or 0) if self.elmo_at in (place, "both") else 0
 
+    def validate_dropouts(self) -> None:
+        """Check that each dropout probability leaves something."""
+        for name, value in vars(self).items():
+            if name.endswith("dropout") and value is not None and not 0 <= value < 1:
+                raise ValueError(f"Expected {name} from 0 to below 1, got {value}.")
+
     def validate_words(self) -> None:
         """Check that a word has at least one vector, and that the sizes fit together."""
         for name, size in (("static_vocab_size", "static_size"), ("char_size", "num_char_filters")):

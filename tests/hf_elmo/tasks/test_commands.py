@@ -60,7 +60,7 @@ def test_static_vectors_of_any_scale_come_in_alike(
     for scale in (0.5, 0.005):
         vectors = tmp_path / f"{scale}.txt"
         vectors.write_text(f"cat {scale} {2 * scale}\nold {3 * scale} {4 * scale}\n")
-        options = ["--vectors", vectors, "--learning-rate", "0"]
+        options = ["--vectors", vectors, "--learning-rate", "1e-30"]
         train(data, tmp_path / str(scale), tiny_folder, *options)
         _, model, _ = load_task_model(str(tmp_path / str(scale)))
         table = model.static_vectors.weight
@@ -100,8 +100,8 @@ def test_a_model_that_mixes_one_layer_is_tested(
 def test_a_run_ends_by_its_patience_and_halves_its_rate_until_then(
     data: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    options = ["--schedule", "halved", "--patience", "2", "--epochs", "9", "--learning-rate", "0"]
-    train(data, tmp_path / "my-ner", tiny_folder, *options)
+    options = ["--schedule", "halved", "--patience", "2", "--epochs", "9"]
+    train(data, tmp_path / "my-ner", tiny_folder, *options, "--learning-rate", "1e-30")
     last = max((tmp_path / "my-ner").glob("checkpoint-*"), key=lambda path: path.stat().st_mtime)
     assert json.loads((last / "trainer_state.json").read_text())["epoch"] == 3
     assert "num_bad_epochs" in torch.load(last / "scheduler.pt")  # of the halved rate
@@ -144,6 +144,8 @@ def test_a_training_goes_on_with_its_own_options_alone(
         (["--fixed-mix", "--mix-l2", "0.5"], "Expected no --mix-l2 with --fixed-mix or"),
         (["--mix-layers", "top", "--mix-l2", "1"], "Expected no --mix-l2 with --fixed-mix or"),
         (["--max-vectors", "3"], "Expected --vectors where --max-vectors is given."),
+        (["--learning-rate", "0"], "Expected --learning-rate above 0, got 0.0."),
+        (["--elmo-dropout", "1"], "Expected elmo_dropout from 0 to below 1, got 1.0."),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(
@@ -235,6 +237,7 @@ def test_predictions_replace_no_file_of_the_users(data: Path, tmp_path: Path) ->
     for output, options, message in (
         (data, ["--overwrite"], "Expected an output other than the input"),
         (other, [], "Expected a new file, got"),
+        (Path("-"), [], "got -. Standard output is /dev/stdout."),
         (missing, [], "Expected a folder"),  # before the model is looked for
     ):
         assert message in refuse_to_predict("no-model", data, output, *options)

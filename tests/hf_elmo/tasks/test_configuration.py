@@ -13,6 +13,8 @@ from hf_elmo.tasks import TASKS, ElmoNerConfig
     [
         ({"elmo_at": "none"}, "Expected words to come in by ELMo, by static vectors"),
         ({"static_size": 3}, "Expected static_vocab_size and static_size both 0"),
+        ({"dropout": 1}, "Expected dropout from 0 to below 1, got 1."),
+        ({"char_dropout": -0.5}, "Expected char_dropout from 0 to below 1, got -0.5."),
         ({"char_size": 3}, "Expected char_size and num_char_filters both 0"),
         (
             {"char_size": 3, "num_char_filters": 2, "char_filter_width": 21},
