@@ -419,20 +419,24 @@ def reduce_error(before: float, after: float) -> float:
 def compare(
     scorer: Callable[[np.ndarray], float], before: np.ndarray, after: np.ndarray
 ) -> tuple[float, float, float]:
-    """Bootstrap over texts; return the interval of the difference of scores, and the two-sided p.
+    """Bootstrap over texts and seeds; return the interval of the difference of scores, and p.
+
+    Each resample draws texts, and seeds if there are several, for both sides together: the
+    multi-bootstrap of Sellam et al. (2022), section 3, with paired seeds. p is two-sided.
 
     Args:
         scorer: Scores counts, shape `(texts, numbers)`.
         before: Counts of one side, shape `(seeds, texts, numbers)`; the seeds' scores are averaged.
         after: Counts of the other side.
     """
+    seeds, texts = (np.arange(size) for size in before.shape[:2])
 
-    def difference(drawn: np.ndarray) -> float:
-        means = [mean(scorer(seed[drawn]) for seed in side) for side in (before, after)]
-        return means[1] - means[0]
+    def difference(drawn: np.ndarray, drawn_seeds: np.ndarray = seeds) -> float:
+        gains = {x: scorer(after[x, drawn]) - scorer(before[x, drawn]) for x in set(drawn_seeds)}
+        return mean(gains[x] for x in drawn_seeds)
 
     got = bootstrap(
-        (np.arange(before.shape[1]),),
+        (texts, seeds) if len(seeds) > 1 else (texts,),
         difference,
         n_resamples=RESAMPLES,
         vectorized=False,

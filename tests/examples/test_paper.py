@@ -78,12 +78,20 @@ def test_the_bootstrap_finds_the_interval_of_paired_differences(runs: ModuleType
     assert p == pytest.approx(2 * norm.sf(np.mean(differences) / error), abs=0.02)
 
 
-def test_the_bootstrap_averages_the_seeds(runs: ModuleType) -> None:
-    static, elmo = [False] * 20 + [True] * 30, [True] * 45 + [False] * 5
-    once = make_counts(static, elmo)
-    both = np.concatenate([once, make_counts(static, static)], axis=1)
-    low, high, _ = compare(runs, once)
-    assert compare(runs, both)[:2] == pytest.approx((low / 2, high / 2))
+def test_equal_seeds_leave_the_interval_as_it_is(runs: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    once = make_counts(rng.random(400) < 0.6, rng.random(400) < 0.7)
+    three = np.repeat(once, 3, axis=1)
+    assert compare(runs, three)[:2] == pytest.approx(compare(runs, once)[:2], abs=0.01)
+
+
+def test_the_interval_covers_the_variation_between_seeds(runs: ModuleType) -> None:
+    static, gains = [False] * 900, (0, 180, 540)
+    seeds = [make_counts(static, [True] * x + [False] * (900 - x)) for x in gains]
+    low, high, p = compare(runs, np.concatenate(seeds, axis=1))
+    # All three draws are the first seed in 1 of 27 resamples, and the last one in another.
+    assert (low, high) == pytest.approx((0, 0.6), abs=0.04)
+    assert p == pytest.approx(2 / 27, abs=0.03)
 
 
 def test_p_is_a_probability_that_the_resamples_can_tell(runs: ModuleType) -> None:
@@ -391,6 +399,8 @@ def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> Non
         ("srl", "semantic roles"),
         ("squad", "questions"),
         ("coref", "coreference"),
+        ("ner", "entities"),
+        ("sentiment", "sentiment"),
     ],
 )
 def test_the_readme_shows_tasks_with_static_vectors_as_wide_as_elmo(
