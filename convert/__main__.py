@@ -12,7 +12,7 @@ from convert.catalogue import make_table
 from convert.conversion import Conversion, convert_checkpoint
 from convert.format_detection import FORMATS
 from convert.layout import NUMBER_SIZES
-from hf_elmo.command_errors import report_errors
+from hf_elmo.command_errors import report_errors, run_app
 
 EXAMPLES = """
 Convert an old ELMo checkpoint to a folder for from_pretrained, or such a folder to an old format.
@@ -212,5 +212,10 @@ def describe(conversion: Conversion, dtype: str) -> str:
     return "\n".join(lines)
 
 
+def run() -> None:
+    """Run the command `elmo-convert`."""
+    run_app(app)
+
+
 if __name__ == "__main__":
-    app()
+    run()

@@ -27,7 +27,7 @@ NUM_RETRIES, BACKOFF = 3, 1.0  # for busy or unreachable servers; in seconds, do
 BUSY = (429, 500, 502, 503, 504)
 PAGE = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head)\b", re.IGNORECASE | re.DOTALL)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
-CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+UNUSUAL = re.compile(r'[\x00-\x1f\x7f<>:"|?*]')  # not allowed in names on Windows
 MAX_NAME_BYTES = 200
 PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest of a file
 RECORD = "download.json"
@@ -267,7 +267,7 @@ def _name_file(response: requests.Response, address: str) -> str:
     header["Content-Disposition"] = response.headers.get("Content-Disposition", "")
     paths = [header.get_filename(""), urlsplit(address).path, urlsplit(response.url).path]
     names = [unquote(path).replace("\\", "/").rstrip("/").rpartition("/")[2] for path in paths]
-    names = [CONTROLS.sub("_", name).strip(". ") for name in names]
+    names = [UNUSUAL.sub("_", name).strip(". ") for name in names]
     names = [  # keep the end of a long name, with the suffix
         name.encode(errors="replace")[-MAX_NAME_BYTES:].decode(errors="ignore").lstrip(". ")
         for name in names

@@ -15,6 +15,7 @@ from convert.catalogue import SOFTMAX, Published, find_published, suggest_publis
 from convert.download import Download, download, is_address
 from convert.format_detection import find_reader
 from convert.layout import ConversionError, Sources
+from convert.unpack import link
 
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?", re.ASCII)  # name@revision
 PART_NAME = re.compile(r".*\.part-?\d+")
@@ -103,7 +104,7 @@ def _bring_together(paths: list[Path], folder: Path) -> Path:
     folder.mkdir()
     if not all(PART_NAME.fullmatch(path.name) for path in paths):
         for path in paths:
-            (folder / path.name).symlink_to(path)
+            link(path, folder / path.name)
         return folder
     whole = folder / paths[0].stem
     with whole.open("xb") as file:

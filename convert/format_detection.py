@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from convert.formats import allennlp, bilm_hdf5, hf_folder, many_langs, nlpl, tensorflow
 from convert.layout import ConversionError, Format, Writer
-from convert.unpack import is_archive, unpack
+from convert.unpack import is_archive, link, unpack
 from hf_elmo import ElmoConfig
 
 HIDDEN = (".", "__MACOSX")  # prefixes of files that operating systems add
@@ -139,5 +139,5 @@ def _add_neighbours(path: Path, folder: Path) -> Path:
     for neighbour in islice(path.absolute().parent.iterdir(), MAX_ENTRIES):
         place = folder / neighbour.name
         if neighbour.is_file() and not os.path.lexists(place) and not is_archive(neighbour):
-            place.symlink_to(neighbour)
+            link(neighbour, place)
     return folder if find_reader(content) is None else content

@@ -57,6 +57,14 @@ def is_archive(path: Path) -> bool:
     return start.startswith((ZIP_START, *filter(None, OPENERS))) or _is_tar(start)
 
 
+def link(path: Path, place: Path) -> None:
+    """Link a file to a second place, or copy it (on Windows, a link needs a privilege)."""
+    try:
+        place.symlink_to(path.absolute())
+    except OSError:
+        shutil.copyfile(path, place)
+
+
 def _is_tar(start: bytes) -> bool:
     try:
         tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")

@@ -5,6 +5,7 @@ import sys
 import typer
 from transformers.utils import logging
 
+from .command_errors import run_app
 from .corpus.commands import embed
 from .demo.commands import demo
 from .inference.info import info
@@ -28,4 +29,4 @@ for command in (*COMMANDS, train, score_model, predict, demo):
 if __name__ == "__main__":
     if sys.stderr is None or not sys.stderr.isatty():
         logging.disable_progress_bar()  # transformers' progress bar would fill a log
-    app()
+    run_app(app)

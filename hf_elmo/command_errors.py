@@ -1,5 +1,6 @@
 """One style of error for all commands: `Error: ...` on stderr, exit code 1, no traceback."""
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +18,16 @@ AFTER_INTERRUPT = {  # how to continue, by command
     "pretrain": ADD_RESUME,
     "train": ADD_RESUME,
 }
+
+
+def run_app(app: typer.Typer) -> None:
+    """Run a command line: output that goes to a file is UTF-8, and patterns are left to us."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            is_chosen = stream.isatty() or "PYTHONIOENCODING" in os.environ
+            encoding = stream.encoding if is_chosen else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+    app(windows_expand_args=False)
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:

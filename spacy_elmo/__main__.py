@@ -6,7 +6,7 @@ from typing import Annotated
 import spacy
 import typer
 
-from hf_elmo.command_errors import report_errors
+from hf_elmo.command_errors import report_errors, run_app
 from hf_elmo.files.output_file import check_output_file
 
 from .mix_report import collect_mixes, draw_table, plot_mixes
@@ -52,4 +52,4 @@ def show_mix(
 
 
 if __name__ == "__main__":
-    app()
+    run_app(app)

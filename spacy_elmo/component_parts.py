@@ -70,7 +70,8 @@ def pack_folder(write: Callable[[Path], None]) -> bytes:
 
 def unpack_folder(data: bytes, read: Callable[[Path], Any]) -> None:
     """Unpack the bytes of `pack_folder` to a folder, and let a function read this folder."""
-    with TemporaryDirectory() as folder:
+    # On Windows, weights that are mapped into memory cannot be deleted yet.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for name, content in srsly.msgpack_loads(data).items():
             (Path(folder) / Path(name).name).write_bytes(content)
         read(Path(folder))

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: several workers share the cores
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before onnxruntime, as `hf_elmo.onnx` does
 
 import pytest
 import spacy

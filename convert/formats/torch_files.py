@@ -1,5 +1,6 @@
 """Read files of `torch.save` without executing code."""
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from convert.layout import ConversionError, FloatArray, LazyTensor
 def read_state_dict(path: Path) -> dict[str, LazyTensor]:
     """List the tensors of a `torch.save` file, without executing code.
 
-    Files of PyTorch 1.6 and later are memory-mapped. Older files are read completely.
+    Files of PyTorch 1.6 and later are memory-mapped. Older files are read completely, and on
+    Windows all files: there, a mapped file cannot be deleted after the conversion.
 
     Raises:
         ConversionError: If the file is broken, or contains anything except tensors by name.
@@ -24,7 +26,9 @@ def read_state_dict(path: Path) -> dict[str, LazyTensor]:
     if is_zip:
         _check_is_stored(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+        content = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=is_zip and os.name != "nt"
+        )
     except Exception as error:  # broken bytes cause all kinds of errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConversionError(

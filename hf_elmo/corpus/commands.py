@@ -207,7 +207,7 @@ def _open_stdin() -> BinaryIO:
 
 def _check_options(output: Path, engine: EngineName, address: str | None) -> None:
     """Refuse a remote output, or contradictory options, before the model is loaded."""
-    if ":/" in str(output):
+    if ":/" in output.as_posix()[2:]:  # not C:/
         raise ValueError(
             f"Expected a local output, got the address {output}. Copy the complete output there "
             "afterwards."

@@ -120,7 +120,7 @@ def _is_receipt(path: Path) -> bool:
 def _write_receipt(receipt: Path, folder: Path, run: dict[str, Any], rows: Rows) -> None:
     """Write the file that identifies a run with a complete output; the cleanup deletes it last."""
     temporary = folder / "receipt.temporary"  # in the folder, so that the next run deletes it
-    temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}))
+    temporary.write_text(json.dumps(run | {"rows": rows.digest.hexdigest()}), encoding="utf-8")
     temporary.replace(receipt)
 
 
@@ -132,7 +132,9 @@ def _check_finished(
     if is_finished:
         for _ in rows:
             pass
-        is_finished = json.loads(receipt.read_text()) == run | {"rows": rows.digest.hexdigest()}
+        is_finished = json.loads(receipt.read_text(encoding="utf-8")) == run | {
+            "rows": rows.digest.hexdigest()
+        }
     if not is_finished:
         raise FileExistsError(f"{output} exists. Use another name, or pass --overwrite.")
 

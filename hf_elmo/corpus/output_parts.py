@@ -79,9 +79,9 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
         leftover.unlink()
     if not any(folder.glob(PARTS)):
         with replace(path) as temporary:
-            temporary.write_text(json.dumps(run, indent=2))
+            temporary.write_text(json.dumps(run, indent=2), encoding="utf-8")
     try:
-        earlier = json.loads(path.read_text())
+        earlier = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(
             f"Expected the settings of the run in {path}, but this file is damaged. Delete the "

@@ -88,7 +88,7 @@ def write_safetensors(parts: list[Path], output: Path) -> None:
     for part in parts:
         _link(part, output / part.name)
         index.update({str(row.number): part.name for row in read_rows(part)})
-    (output / FOLDER_INDEX).write_text(json.dumps({"weight_map": index}))
+    (output / FOLDER_INDEX).write_text(json.dumps({"weight_map": index}), encoding="utf-8")
 
 
 def _link(path: Path, target: Path) -> None:
@@ -110,7 +110,7 @@ def write_docbin(parts: list[Path], output: Path) -> None:
     from spacy.vocab import Vocab
 
     output.mkdir()
-    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
+    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text(encoding="utf-8"))
     kind = "elmo_layers" if settings["layers"] == "all" else "elmo_vectors"
     kind = kind if settings["pooling"] == "none" else "elmo_pooled"
     vocab = Vocab()
@@ -129,7 +129,7 @@ def write_parquet(parts: list[Path], output: Path) -> None:
     Without an id column, the id is the number of the sentence. The schema's metadata contains the
     shape, as for `SentenceEmbedder`.
     """
-    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text())
+    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text(encoding="utf-8"))
     id_type = None
     if settings["id_column"] is not None:
         # All parts need the same type. Hashes are often unsigned; pyarrow infers signed integers.

@@ -127,7 +127,9 @@ def copy_runtime(package: Path, folder: Path) -> None:
 
 def install_runtime(folder: Path) -> Path:
     """Install onnxruntime-web by npm, in the version of the lock file; return its folder."""
-    version = json.loads((WEB / PACKAGE_NAME).read_text())["dependencies"]["onnxruntime-web"]
+    version = json.loads((WEB / PACKAGE_NAME).read_text(encoding="utf-8"))["dependencies"][
+        "onnxruntime-web"
+    ]
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError(
@@ -138,7 +140,9 @@ def install_runtime(folder: Path) -> Path:
     for name in (PACKAGE_NAME, LOCK_NAME):
         shutil.copyfile(WEB / name, folder / name)
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=0"]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if result.returncode:
         raise OSError(
             f"Expected npm to install onnxruntime-web {version}, got: {result.stderr[-1000:]}"

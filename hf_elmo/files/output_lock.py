@@ -53,7 +53,8 @@ def lock_output(output: Path, lock: Path, *, is_shared: bool = False) -> Iterato
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)  # after the release, it may belong to another process
+        with suppress(PermissionError):  # of Windows, where the release deletes the file
+            lock.unlink(missing_ok=True)  # after the release, it may belong to another process
         file_lock.release()
         if is_new:
             with suppress(OSError):  # the folder contains files

@@ -1,11 +1,15 @@
 """Build the biLM as an ONNX graph from configuration and weights; run and export the graph."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .export import export_onnx
     from .ort_model import OrtElmoModel
+
+# Read when onnxruntime is imported. Since version 1.29, it collects events for Microsoft otherwise.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = ["OrtElmoModel", "export_onnx"]
 

@@ -28,6 +28,9 @@ from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 from .graph import Array, BuiltModel, Direction, make_direction, make_encoder
 from .int8 import Quantization, choose_bits
 
+if os.environ.get("ORT_DISABLE_TELEMETRY") == "1":  # the variable has no effect on Windows
+    onnxruntime.disable_telemetry_events()
+
 WEIGHTS_FILE = "model.safetensors"
 FLOATING = ("F32", "F16", "BF16")  # safetensors' names of dtypes
 MAX_CHUNK_STEPS = 512  # word vectors at a time: bounds the memory of the gates' sums

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from convert import ConversionError, convert_checkpoint
 from convert import unpack as unpack_module
-from convert.unpack import is_archive, unpack
+from convert.unpack import is_archive, link, unpack
 
 FILES = {"a.txt": b"one", "folder/b.bin": bytes(range(256)) * 9}
 
@@ -243,3 +243,15 @@ def test_a_tar_with_its_weights_first_is_no_hdf5(tmp_path: Path) -> None:
             file.add(tmp_path / name, name)
     convert_checkpoint(tmp_path / "model.tar", tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").exists()
+
+
+def test_a_file_is_copied_where_it_cannot_be_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "options.json").write_text("{}")
+    link(tmp_path / "options.json", tmp_path / "linked")
+    monkeypatch.setattr(Path, "symlink_to", mock.Mock(side_effect=OSError("needs a privilege")))
+    link(tmp_path / "options.json", tmp_path / "copied")
+    assert (tmp_path / "linked").is_symlink()
+    assert not (tmp_path / "copied").is_symlink()
+    assert {(tmp_path / name).read_text() for name in ("linked", "copied")} == {"{}"}

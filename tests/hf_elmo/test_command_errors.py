@@ -1,6 +1,8 @@
 import errno
+import io
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -8,7 +10,7 @@ from safetensors import SafetensorError
 from tqdm import tqdm
 from typer.testing import CliRunner
 
-from hf_elmo.command_errors import report_errors
+from hf_elmo.command_errors import report_errors, run_app
 
 
 @pytest.mark.parametrize("error", [OSError, ValueError, ImportError, SafetensorError])
@@ -24,6 +26,42 @@ def test_an_error_is_a_line_on_stderr_without_a_traceback(error: type[Exception]
     assert result.exit_code == 1
     assert result.stderr == "Error: Expected tea, got coffee.\n"
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [(None, "🐈 é\n".encode()), ("cp1252", b"\\U0001f408 \xe9\n")],
+    ids=["redirected", "chosen by the user"],
+)
+def test_output_to_a_file_is_utf_8_or_as_the_user_chose(
+    chosen: str | None, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = typer.Typer()
+    app.command()(lambda: typer.echo("🐈 é"))
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("PYTHONIOENCODING", chosen)
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "argv", ["command"])
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252", newline="\n"))
+    with pytest.raises(SystemExit, match="0"):
+        run_app(app)
+    assert written.getvalue() == expected
+
+
+def test_patterns_are_not_expanded_before_the_command_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+    app.command()(lambda path: typer.echo(path))  # noqa: PLW0108 (its parameter is an argument)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").touch()
+    monkeypatch.setattr(sys, "argv", ["command", str(tmp_path / "*.txt")])
+    with monkeypatch.context() as windows:
+        windows.setattr("typer.core.os.name", "nt")
+        with pytest.raises(SystemExit, match="0"):
+            run_app(app)
+    assert capsys.readouterr().out == f"{tmp_path / '*.txt'}\n"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import io
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convert import ConversionError
+from convert.formats import torch_files
 from convert.formats.torch_files import read_state_dict
 
 # As PyTorch saved it before 1.6, and since.
@@ -146,3 +148,16 @@ def test_fuzzed_files_raise_only_the_documented_error(
         return
     for tensor in tensors.values():
         assert tensor.read().shape == tensor.shape
+
+
+def test_no_file_is_mapped_on_windows_where_it_could_not_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "weights", {"w": torch.ones(2)})
+    load = mock.Mock(wraps=torch.load)
+    monkeypatch.setattr(torch, "load", load)
+    read_state_dict(path)
+    monkeypatch.setattr("convert.formats.torch_files.os", mock.Mock(name="os"))
+    torch_files.os.name = "nt"
+    read_state_dict(path)
+    assert [call.kwargs["mmap"] for call in load.call_args_list] == [True, False]

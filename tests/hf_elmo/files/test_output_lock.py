@@ -17,6 +17,19 @@ def test_a_refused_command_leaves_no_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_lock_that_only_its_release_can_delete_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise PermissionError(f"{path} is open.")  # as on Windows
+
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(KeyError):  # noqa: PT012
+            patch.setattr(Path, "unlink", refuse)
+            with lock_output(tmp_path / "file", tmp_path / ".lock"):
+                raise KeyError
+
+
 @pytest.mark.slow
 def test_two_processes_do_not_write_one_output(tiny_folder: Path, tmp_path: Path) -> None:
     folder, file, text = tmp_path / "out", tmp_path / "vectors.npz", tmp_path / "text.conll"

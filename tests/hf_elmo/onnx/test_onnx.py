@@ -1,11 +1,16 @@
 """onnx and onnxruntime are imported when they are needed, and missed by name."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from hf_elmo import onnx
+
+# They would keep onnxruntime from what it does by itself.
+OVERRIDES = ("ORT_DISABLE_TELEMETRY", "HF_ELMO_INT8", "XDG_CACHE_HOME")
 
 
 def test_the_command_line_starts_without_onnx() -> None:
@@ -14,6 +19,17 @@ def test_the_command_line_starts_without_onnx() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     )
     assert not {"onnx", "onnxruntime"} & set(output.stdout.split())
+
+
+def test_onnxruntime_collects_no_events_about_the_user(tmp_path: Path) -> None:
+    code = (
+        "import hf_elmo.onnx; from hf_elmo.onnx.int8 import has_exact_int8; print(has_exact_int8())"
+    )
+    environment = {x: y for x, y in os.environ.items() if x not in OVERRIDES}
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env=environment | {"HOME": str(tmp_path)}
+    )
+    assert not list(tmp_path.rglob("*onnxruntime*"))
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
