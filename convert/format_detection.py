@@ -1,6 +1,5 @@
 """Find the checkpoint in a file, a folder or an archive, and detect its format."""
 
-import json
 import os
 from itertools import islice
 from pathlib import Path
@@ -78,12 +77,8 @@ def find_checkpoint(path: Path, folder: Path, archives: tuple[Path, ...] = ()) -
 
 def _refuse_task_model(folder: Path) -> None:
     """Refuse the folder of another model of this package, in which checkpoints may be found."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    if isinstance(kind, str) and kind.startswith(f"{ElmoConfig.model_type}-"):
+    kind = hf_folder.read_model_type(folder)
+    if kind.startswith(f"{ElmoConfig.model_type}-"):
         raise ConversionError(
             f"{folder}: expected a biLM, got a model of the type {kind}. Convert the biLM with "
             "which it was trained. To write the model itself in another format, see python -m "

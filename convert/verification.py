@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from convert.layout import ConversionError
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -124,7 +123,7 @@ def _compare(
         batch = sentences[start : start + step]
         ids = tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
         if state is not None:  # the last batch may be smaller
-            state = state.map(partial(_take_rows, len(batch)))
+            state = state.map(itemgetter(np.s_[:, : len(batch)]))
         with torch.inference_mode():
             output = model(**ids, state=state, output_hidden_states=True)
         state = output.state if batch_size else None
@@ -150,7 +149,3 @@ def _read_array(stored: Activations, name: str) -> NDArray[Any]:
         raise ConversionError(
             f"Activations of sentence {name}: could not be read: {error}."
         ) from error
-
-
-def _take_rows(rows: int, part: Tensor) -> Tensor:
-    return part[:, :rows]

@@ -82,7 +82,9 @@ class Spelling:
 
     def spell_boundary(self, char_id: int) -> Array:
         """Spell a sentence boundary, given its character id, shape `(characters,)`."""
-        return np.array(_spell_boundary(char_id, self.marks, self.num_cells), np.int64)
+        word_start_id, word_end_id, padding_id = self.marks
+        row = [word_start_id, char_id, word_end_id]
+        return np.array(row + [padding_id] * (self.num_cells - len(row)), np.int64)
 
     def read(self, row: Array) -> str:
         """Turn a row of ids back into its word, without characters that were cut off."""
@@ -94,20 +96,14 @@ class Spelling:
         return "".join(REPLACEMENT if entry == self.unknown else entry for entry in entries)
 
 
-def _spell_boundary(char_id: int, marks: tuple[int, int, int], num_cells: int) -> list[int]:
-    word_start_id, word_end_id, padding_id = marks
-    row = [word_start_id, char_id, word_end_id]
-    return row + [padding_id] * (num_cells - len(row))
-
-
 def spell_boundaries(config: ElmoConfig) -> WordIds:
     """Return the ids of `<S>` and `</S>`, `(2, characters)` and `(2,)`; None = not read."""
     ids = word_ids = None
     if config.char_embedding_size:
         marks = (config.word_start_char_id, config.word_end_char_id, config.char_padding_id)
         boundaries = (config.sentence_start_char_id, config.sentence_end_char_id)
-        num_cells = config.max_characters_per_token
-        ids = torch.tensor([_spell_boundary(x, marks, num_cells) for x in boundaries])
+        spelling = Spelling(None, "", config.max_characters_per_token, marks)
+        ids = torch.from_numpy(np.stack([spelling.spell_boundary(x) for x in boundaries]))
     if config.word_embedding_size:
         word_ids = torch.tensor([config.sentence_start_word_id, config.sentence_end_word_id])
     return ids, word_ids

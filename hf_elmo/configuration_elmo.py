@@ -54,13 +54,15 @@ def refuse_damage(name: object) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        # A ValueError has a clear message. On a meta device, transformers cannot load any files.
-        if isinstance(error, ValueError) or torch.get_default_device().type == "meta":
+        # These have clear messages. On a meta device, transformers cannot load any files.
+        is_clear = isinstance(error, ValueError | torch.OutOfMemoryError)
+        if is_clear or torch.get_default_device().type == "meta":
             raise
         cause = str(error).partition("\n")[0]
         raise ValueError(
             f"Expected the files of an ELMo model in {str(name)!r}, got some that cannot be read: "
-            f"{type(error).__name__}: {cause}. Copy or fetch them again."
+            f"{type(error).__name__}: {cause}. Check the arguments of the call, or fetch the files "
+            "again."
         ) from error
 
 

@@ -340,8 +340,6 @@ def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
         "Hub, which needs a network unless it was fetched before; `elmo-convert` makes such a "
         "folder from an older ELMo file."
     )
-    if "/" not in source and not Path(source).is_dir():  # not a name on the Hub
-        raise OSError(f"Found no ELMo model {name!r}. {advice}")
     try:
         check_name(source)
         config, _ = ElmoConfig.get_config_dict(source, revision=revision or "main")

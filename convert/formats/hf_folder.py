@@ -75,11 +75,16 @@ TOKENIZER_ARGUMENTS = (  # arguments of from_config that the configuration lacks
 
 def recognises(path: Path) -> bool:
     """Recognise the folder of an ElmoModel by its configuration."""
+    return read_model_type(path) == ElmoConfig.model_type
+
+
+def read_model_type(folder: Path) -> str:
+    """Read the model type in a folder's configuration; empty = none."""
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and config.get("model_type") == ElmoConfig.model_type
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(config["model_type"])
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        return ""
 
 
 def find_foreign(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -131,10 +132,8 @@ def add_vectors(
 def write_tables(tables: Iterable[Any], path: Path) -> None:
     """Write a parquet file with one row group per table."""
     pyarrow = import_pyarrow()
-    writer = None
-    for table in tables:
-        if writer is None:
-            writer = pyarrow.parquet.ParquetWriter(path, table.schema, use_dictionary=False)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
+    tables = iter(tables)
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(path, first.schema, use_dictionary=False) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)

@@ -189,13 +189,12 @@ class Rows:
 
     def _read(self) -> Iterator[tuple[list[str], int | str | None]]:
         if self.stream is not None:
-            yield from self._read_text(self.stream, "the input")
+            yield from self._read_file(self.stream, "the input")
         kind: type | None = None
         for file in self.files:
             start, size = self.position, measure_file(file)
-            read = self._read_parquet if _is_parquet(file) else self._read_text
             with open_file(file) as stream:
-                for row in read(stream, file):
+                for row in self._read_file(stream, file):
                     kind = kind or type(row[1])
                     if type(row[1]) is not kind:
                         raise ValueError(
@@ -206,13 +205,12 @@ class Rows:
                     yield row
             self.position = start + size
 
-    def _read_text(self, stream: BinaryIO, file: str) -> Iterator[tuple[list[str], None]]:
-        sentences = read_sentences(
-            decompress(stream, file), self.settings.input_format, self.settings.pipeline, file
-        )
-        return ((words, None) for words in sentences)
-
-    def _read_parquet(
+    def _read_file(
         self, stream: BinaryIO, file: str
     ) -> Iterator[tuple[list[str], int | str | None]]:
-        return read_parquet(stream, file, self.settings.text_column, self.settings.id_column)
+        settings = self.settings
+        if _is_parquet(file):
+            return read_parquet(stream, file, settings.text_column, settings.id_column)
+        text = decompress(stream, file)
+        sentences = read_sentences(text, settings.input_format, settings.pipeline, file)
+        return ((words, None) for words in sentences)

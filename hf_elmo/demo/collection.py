@@ -87,9 +87,9 @@ class Collection:
         return SenseMap(uses, origins, np.stack(axes))
 
 
-def read_collection(path: Path = SENTENCES) -> list[tuple[str, list[str]]]:
+def read_collection() -> list[tuple[str, list[str]]]:
     """Read the sentences of the demo, each with the sense of its ambiguous word, or with `""`."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     pairs = [line.split("\t") for line in lines if not line.startswith("#")]
     return [(sense, text.split()) for sense, text in pairs]
 

@@ -109,8 +109,8 @@ def embed(
         ValueError: If an argument is out of range, or the model is in training mode.
         TypeError: If a sentence is a string, or a word is not a string.
     """
-    if np.dtype(dtype).kind != "f":
-        raise ValueError(f"Expected a floating dtype, got {np.dtype(dtype)}.")
+    if np.dtype(dtype) not in (np.float16, np.float32, np.float64):
+        raise ValueError(f"Expected dtype float16, float32 or float64, got {np.dtype(dtype)}.")
     pieces = embed_pieces(
         sentences,
         model,
@@ -211,11 +211,6 @@ def _check_arguments(
 
 def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
     for number, words in enumerate(sentences):
-        if isinstance(words, str):
-            raise TypeError(
-                f"Expected sentences as sequences of words, got the string {words[:40]!r}; "
-                "split it into words first."
-            )
         check_words(words, number)
         yield words
 

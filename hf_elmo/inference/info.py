@@ -28,7 +28,7 @@ DTYPES: dict[str, tuple[torch.dtype, Quantization]] = {
     "float16": (torch.float16, None),
     "int8": (torch.float32, "int8"),
 }
-SECONDS = 2.0
+SECONDS = 2.0  # of each measurement
 ROWS, TOKENS = 8, 25  # sentences of a batch, words of a sentence
 
 
@@ -43,12 +43,8 @@ def info() -> None:
         typer.echo(line)
 
 
-def describe(seconds: float = SECONDS) -> Iterator[str]:
-    """Describe this installation, line by line.
-
-    Args:
-        seconds: Duration of the measurement of each dtype, in seconds.
-    """
+def describe() -> Iterator[str]:
+    """Describe this installation, line by line."""
     yield f"Python {platform.python_version()}, {platform.platform()}"
     yield ", ".join(f"{name} {_find_version(name)}" for name in PACKAGES)
     capability = torch.backends.cpu.get_cpu_capability()
@@ -63,7 +59,7 @@ def describe(seconds: float = SECONDS) -> Iterator[str]:
             if device != "cpu" and quantization is not None:
                 continue
             model = ElmoModel.from_pretrained(name, dtype=torch_dtype).to(device)
-            speed = _measure(model, quantization, seconds)
+            speed = _measure(model, quantization)
             place = "" if device == "cpu" else " on the GPU"
             yield f"{dtype}{place}: {describe_engine(model, quantization)}, {speed:,.0f}"
 
@@ -92,7 +88,7 @@ def _find_version(name: str) -> str:
 
 
 @torch.inference_mode()
-def _measure(model: ElmoModel, quantization: Quantization, seconds: float) -> float:
+def _measure(model: ElmoModel, quantization: Quantization) -> float:
     """Measure the LSTMs' speed in words per second; 0 if the quantization is not available."""
     if quantization is not None and support.find_problem(model, quantization):
         return 0.0
@@ -101,7 +97,7 @@ def _measure(model: ElmoModel, quantization: Quantization, seconds: float) -> fl
     sizes = [ROWS] * TOKENS
     bilm.run_bilm(packed, sizes)
     start, words = time.perf_counter(), 0
-    while not words or time.perf_counter() - start < seconds:
+    while not words or time.perf_counter() - start < SECONDS:
         bilm.run_bilm(packed, sizes)
         if model.device.type == "cuda":
             torch.cuda.synchronize()

@@ -1,6 +1,6 @@
 """Perplexity of held-out text, with bilm-tf's protocol or sentence by sentence."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .scores import SentenceScores, convert_to_perplexity, score_sentences
+from .scores import convert_to_perplexity, score_sentences
 from .vocabulary import TargetVocabulary
 from .window_streams import SentenceStream, WindowCollator, WindowStream
 from .windowed_model import WindowedLanguageModel
@@ -138,34 +138,28 @@ def evaluate_stream(
     return sums.perplexity()
 
 
-def evaluate_sentences(scores: Iterable[SentenceScores]) -> Perplexity:
-    """Compute the perplexity of sentences that were scored on their own.
-
-    Args:
-        scores: Output of `score_sentences`.
-
-    Returns:
-        The perplexities, with the full softmax.
-
-    Raises:
-        ValueError: If there is no sentence.
-    """
-    sums = LossSum()
-    for sentence in scores:
-        directions = [x for x in (sentence.forward, sentence.backward) if x is not None]
-        is_word = torch.ones(2, len(sentence.words) + 1, dtype=torch.bool)
-        is_word[0, -1] = is_word[1, 0] = False  # </S> comes last, <S> first
-        masks = list(is_word[: len(directions)])
-        sums.add([-x for x in directions], masks, sentence.num_unknown)
-    return sums.perplexity()
-
-
 def evaluate_text(
     model: ElmoForPreTraining,
     tokenizer: ElmoTokenizer,
     vocabulary: TargetVocabulary,
     text: SentenceReader,
 ) -> Perplexity:
-    """Compute the perplexity of a text sentence by sentence; see `evaluate_sentences`."""
-    scores = score_sentences(text(None), model, tokenizer, vocabulary, with_both=False)
-    return evaluate_sentences(scores)
+    """Compute the perplexity of a text sentence by sentence, with the full softmax.
+
+    Args:
+        model: biLM and softmax, in evaluation mode.
+        tokenizer: Tokenizer of the model.
+        vocabulary: Target words of the model.
+        text: Sentences to predict. Words outside the vocabulary count as `<UNK>`.
+
+    Raises:
+        ValueError: If there is no sentence.
+    """
+    sums = LossSum()
+    for scores in score_sentences(text(None), model, tokenizer, vocabulary, with_both=False):
+        directions = [x for x in (scores.forward, scores.backward) if x is not None]
+        is_word = torch.ones(2, len(scores.words) + 1, dtype=torch.bool)
+        is_word[0, -1] = is_word[1, 0] = False  # </S> comes last, <S> first
+        masks = list(is_word[: len(directions)])
+        sums.add([-x for x in directions], masks, scores.num_unknown)
+    return sums.perplexity()

@@ -97,14 +97,6 @@ class Graph:
         """Add a weight in float32; return its name."""
         return self.initializer(name, self.get_array(name))
 
-    def linear(self, x: str, name: str, addend: str | None = None) -> str:
-        """Compute `x @ weight^T + addend` in float32, for `x` of shape `(rows, in)`.
-
-        The weight is not transposed in memory, so that it is not copied.
-        """
-        terms = [x, self.weight(name)] + ([] if addend is None else [addend])
-        return str(self.add("Gemm", *terms, transB=1))
-
     def multiply(self, x: str, name: str, *addends: str, by_row: bool = False) -> str:
         """Compute `x @ weight^T` plus addends in the graph's precision.
 
@@ -117,7 +109,8 @@ class Graph:
             by_row: Whether each row of `x` has its own scale: more exact, and slower.
         """
         if self.quantization is None or not is_rounded(name):
-            return self.linear(x, name, *addends)
+            # Not transposed in memory, so that the weight is not copied.
+            return str(self.add("Gemm", x, self.weight(name), *addends, transB=1))
         scales = f"{name}_scales"
         if scales not in self.initializers:
             rounded, factors = round_weight(self.get_array(name), self.quantization)

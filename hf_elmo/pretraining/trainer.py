@@ -217,8 +217,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             }
             (Path(output_dir) / POSITION_NAME).write_text(json.dumps(position), "utf-8")
         # Wait for all processes: Trainer then writes its state, which marks a complete checkpoint.
-        if self.args.world_size > 1:
-            torch.distributed.barrier()
+        self.accelerator.wait_for_everyone()
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:

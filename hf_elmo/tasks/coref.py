@@ -20,7 +20,7 @@ from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel, Inputs
 from .task import Task, Use
 
-NUM_DISTANCES = 10
+DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # first distance of each bucket after the first
 SPANS_AT_ONCE = 128  # spans whose pairs are scored at the same time
 
 
@@ -90,7 +90,7 @@ class ElmoForCoref(ElmoTaskModel):
         self.spans = SpanEncoder(
             context_size, config.input_size, config.max_span_width, config.feature_size
         )
-        self.distances = nn.Embedding(NUM_DISTANCES, config.feature_size)
+        self.distances = nn.Embedding(1 + len(DISTANCES), config.feature_size)
         span_size = self.spans.output_size
         self.mention_input = nn.Linear(span_size, size)
         self.mention_output = self._make_output(size)
@@ -245,8 +245,7 @@ def prune_spans(starts: Tensor, ends: Tensor, scores: Tensor, num_kept: int) -> 
 
 def bucket_distances(steps: Tensor) -> Tensor:
     """Put distances in ten buckets: 0, 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more."""
-    large = (steps.clamp(min=1).float().log2().floor().long() + 3).clamp(max=NUM_DISTANCES - 1)
-    return large.where(steps > 4, steps)
+    return torch.bucketize(steps, steps.new_tensor(DISTANCES), right=True)
 
 
 def find_clusters(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:

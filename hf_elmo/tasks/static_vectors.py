@@ -120,12 +120,6 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         )
 
 
-def write_static_words(folder: Path, words: list[str]) -> None:
-    """Write the words of static vectors into a model's folder."""
-    text = "".join(f"{word}\n" for word in words)
-    (folder / STATIC_WORDS_NAME).write_text(text, encoding="utf-8", newline="\n")
-
-
 def read_static_words(path: Path) -> list[str]:
-    """Read the words of static vectors, as `write_static_words` writes them."""
+    """Read the words of static vectors, as `WordInputs.save` writes them."""
     return path.read_bytes().decode("utf-8").split("\n")[:-1]

@@ -13,11 +13,12 @@ from tqdm import tqdm
 
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.inference.layer_cache import LayerCache
+from hf_elmo.language_model.vocabulary import write_words
 from hf_elmo.onnx.support import find_problem
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .modeling import ElmoTaskModel
-from .static_vectors import find_row, write_static_words
+from .static_vectors import STATIC_WORDS_NAME, find_row
 
 SENTENCES_PER_FILL = 1000  # whose layers are in memory, in addition to the cache
 
@@ -149,4 +150,4 @@ class WordInputs:
         """Write the tokenizer and the static vectors' words into a model's folder."""
         self.tokenizer.save_pretrained(folder)
         if self._words:
-            write_static_words(folder, self._words)
+            write_words(folder / STATIC_WORDS_NAME, self._words)

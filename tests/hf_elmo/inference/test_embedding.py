@@ -291,7 +291,8 @@ def test_embed_gives_arrays_of_the_dtype(tiny_model: ElmoModel, dtype: str) -> N
         ({"layers": "last"}, "Expected layers mix, all, top, mean or a number, got 'last'"),
         ({"pooling": "sum"}, "Expected pooling none, mean or max, got 'sum'"),
         ({"max_batch_tokens": 0}, "Expected max_batch_tokens and look_ahead above 0, got 0 and 0"),
-        ({"dtype": "int8"}, "Expected a floating dtype, got int8"),
+        ({"dtype": "int8"}, "Expected dtype float16, float32 or float64, got int8"),
+        ({"dtype": "complex64"}, "Expected dtype float16, float32 or float64, got complex64"),
     ],
 )
 def test_wrong_arguments_are_refused_before_the_first_sentence(
@@ -307,7 +308,7 @@ def test_a_model_in_training_is_refused(tiny_model: ElmoModel) -> None:
 
 
 def test_strings_are_refused_as_sentences(tiny_model: ElmoModel) -> None:
-    with pytest.raises(TypeError, match="got the string 'The bank'; split it into words first"):
+    with pytest.raises(TypeError, match="Expected a list of words as sentence 0; got 'The bank'"):
         list(embed(["The bank"], tiny_model, tokenizer))
 
 

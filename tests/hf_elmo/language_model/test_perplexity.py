@@ -11,7 +11,7 @@ import torch
 from convert.conversion import convert_checkpoint
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model.models import load_language_model
-from hf_elmo.language_model.perplexity import evaluate_sentences, evaluate_stream, evaluate_text
+from hf_elmo.language_model.perplexity import LossSum, evaluate_stream, evaluate_text
 from hf_elmo.language_model.scores import SentenceScores
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
@@ -152,7 +152,9 @@ def test_the_average_is_that_of_the_losses_of_both_directions(
 def test_a_perplexity_beyond_all_floats_is_infinite() -> None:
     scores = SentenceScores(["a"], torch.tensor([-800.0, 0.0]), torch.tensor([0.0, -1e5]), None)
     assert scores.pseudo_perplexity == math.inf
-    result = evaluate_sentences([scores])
+    sums = LossSum()
+    sums.add([-scores.forward, -scores.backward], list(torch.eye(2, dtype=torch.bool)))
+    result = sums.perplexity()
     assert (result.average, result.per_word, result.backward) == (math.inf,) * 3
     assert result.forward == pytest.approx(math.exp(400))
 
