@@ -44,11 +44,11 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.checkpoints import is_complete
 from hf_elmo.training.resume_checks import list_checkpoints
 
-from .learning_rate import Optimizer, Schedule, choose_warmup, describe_optimizer
+from .learning_rate import Optimizer, Schedule, choose_warmup
 from .models import PRESETS, create_model, load_model_to_continue, read_sizes
 from .option_checks import check_model, check_options, hold_options, is_own_file
 from .trainer import ElmoTrainer
-from .training_arguments import FIXED_ARGUMENTS, describe_checkpoints
+from .training_arguments import make_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -246,20 +246,7 @@ def pretrain(
         model.config.dropout = dropout
     if gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
-    arguments = TrainingArguments(
-        str(output),
-        per_device_train_batch_size=batch_size,
-        per_device_eval_batch_size=_count_rows(heldout, batch_size),
-        gradient_accumulation_steps=accumulate,
-        max_grad_norm=max_grad_norm,
-        bf16=bfloat16,
-        logging_steps=log_every,
-        seed=seed,
-        use_cpu=cpu or not torch.cuda.is_available(),  # losses need float64, which MPS lacks
-        **describe_optimizer(optimizer, learning_rate, schedule, weight_decay),
-        **describe_checkpoints(heldout is not None, evaluate_every, save_every, keep),
-        **FIXED_ARGUMENTS,
-    )
+    arguments = make_arguments(context.params, _count_rows(heldout, batch_size))
     _set_length(arguments, text, words, context.params, model.config)
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),

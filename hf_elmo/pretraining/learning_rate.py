@@ -23,31 +23,12 @@ Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "linear", "constant"]
 
 WARMUP_STEPS = 1000  # of AdamW
-ADAM_BETA2 = 0.99  # gradients of successive windows are similar: forget faster than with 0.999
 # Factors of the learning rate for a completed share of the training. Unlike in transformers, the
 # share includes the warm-up, and `max_hours` counts.
 RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
     SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
     SchedulerType.LINEAR: lambda done: 1 - done,
 }
-
-
-def describe_optimizer(
-    optimizer: Optimizer,
-    learning_rate: float | None,
-    schedule: Schedule | None,
-    weight_decay: float,
-) -> dict[str, Any]:
-    """Return the arguments of `TrainingArguments` for the optimiser and its learning rate."""
-    is_adamw = optimizer == "adamw"
-    schedule = schedule or ("cosine" if is_adamw else "constant")
-    return {
-        "optim": "adamw_torch_fused" if is_adamw else "adagrad",
-        "adam_beta2": ADAM_BETA2,
-        "learning_rate": (1e-3 if is_adamw else 0.2) if learning_rate is None else learning_rate,
-        "lr_scheduler_type": "constant_with_warmup" if schedule == "constant" else schedule,
-        "weight_decay": weight_decay,
-    }
 
 
 def choose_warmup(optimizer: Optimizer, warmup_steps: int | None, num_steps: int) -> int:

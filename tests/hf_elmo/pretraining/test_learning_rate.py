@@ -1,5 +1,4 @@
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from hf_elmo.pretraining.learning_rate import (
     Optimizer,
     TrainingClock,
     choose_warmup,
-    describe_optimizer,
     make_schedule,
 )
 
@@ -53,32 +51,6 @@ def test_a_lap_is_the_steps_and_seconds_since_the_last(monkeypatch: pytest.Monke
     monkeypatch.setattr(learning_rate, "time", SimpleNamespace(monotonic=lambda: next(now)))
     clock = TrainingClock()
     assert [clock.lap(10), clock.lap(30)] == [(10, 3.0), (20, 4.0)]
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "expected"),
-    [
-        ("adamw", {"learning_rate": 1e-3, "lr_scheduler_type": "cosine"}),
-        (
-            "adagrad",
-            {"learning_rate": 0.2, "lr_scheduler_type": "constant_with_warmup"},
-        ),
-    ],
-)
-def test_each_optimiser_has_its_own_defaults(
-    optimizer: Optimizer, expected: dict[str, Any]
-) -> None:
-    assert expected.items() <= describe_optimizer(optimizer, None, None, 0.1).items()
-
-
-def test_given_values_are_kept_zeros_too() -> None:
-    arguments = describe_optimizer("adamw", 0.0, "linear", 0.0)
-    expected = {
-        "learning_rate": 0.0,
-        "lr_scheduler_type": "linear",
-        "weight_decay": 0.0,
-    }
-    assert expected.items() <= arguments.items()
 
 
 @pytest.mark.parametrize(
