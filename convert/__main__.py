@@ -12,7 +12,7 @@ from convert.catalogue import make_table
 from convert.conversion import Conversion, convert_checkpoint
 from convert.format_detection import FORMATS
 from convert.layout import NUMBER_SIZES
-from hf_elmo.command_errors import report_errors, run_app
+from hf_elmo.command_errors import escape_controls, report_errors, run_app
 
 EXAMPLES = """
 Convert an old ELMo checkpoint to a folder for from_pretrained, or such a folder to an old format.
@@ -172,7 +172,7 @@ def main(
         push=push,
         progress=sys.stderr.isatty(),
     )
-    typer.echo(describe(conversion, dtype))
+    typer.echo(escape_controls(describe(conversion, dtype)))
     typer.echo("Nothing was written." if dry_run else f"Wrote {target}.")
     if conversion.url is not None:
         typer.echo(f"Pushed to {conversion.url}.")

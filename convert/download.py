@@ -27,7 +27,9 @@ NUM_RETRIES, BACKOFF = 3, 1.0  # for busy or unreachable servers; in seconds, do
 BUSY = (429, 500, 502, 503, 504)
 PAGE = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head)\b", re.IGNORECASE | re.DOTALL)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
-UNUSUAL = re.compile(r'[\x00-\x1f\x7f<>:"|?*]')  # not allowed in names on Windows
+# Parameters of an address that give access to the file.
+SECRET = re.compile(r"((?:^|&)[^=&]*(?:auth|cred|key|pass|sec|sig|tok)[^=&]*=)[^&]*", re.IGNORECASE)
+UNUSUAL = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*]')  # not allowed in names on Windows
 MAX_NAME_BYTES = 200
 PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest of a file
 RECORD = "download.json"
@@ -48,6 +50,13 @@ class Download:
     name: str
     bytes: int
     sha256: str
+
+
+def show_address(address: str) -> str:
+    """Return an address without its user name, password, tokens and signatures."""
+    parts = urlsplit(address)
+    query = SECRET.sub(r"\1…", parts.query)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
 
 
 def is_address(source: str) -> bool:
@@ -91,14 +100,14 @@ def download(
                 return path, record
         if constants.HF_HUB_OFFLINE:
             raise ConversionError(
-                f"{addresses[0]}: is not in the cache, and HF_HUB_OFFLINE is set."
+                f"{show_address(addresses[0])}: is not in the cache, and HF_HUB_OFFLINE is set."
             )
         problems = []
         for address in addresses:
             try:
                 return _download_from(address, folder, size, sha256, progress)
             except ConversionError as error:
-                problems.append(f"{address}: {error}")
+                problems.append(f"{show_address(address)}: {error}")
         raise ConversionError("\n".join(problems))
 
 
@@ -109,7 +118,7 @@ def _download_from(
     name = _fetch(address, partial, MAX_SIZE if size is None else size, progress)
     with partial.open("rb") as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
-    record = Download(address, name, partial.stat().st_size, actual)
+    record = Download(show_address(address), name, partial.stat().st_size, actual)
     if size not in (None, record.bytes) or sha256 not in ("", actual):
         partial.unlink()
         raise ConversionError(

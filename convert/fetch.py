@@ -12,10 +12,11 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
 from convert.catalogue import SOFTMAX, Published, find_published, suggest_published
-from convert.download import Download, download, is_address
+from convert.download import Download, download, is_address, show_address
 from convert.format_detection import find_reader
 from convert.layout import ConversionError, Sources
 from convert.unpack import link
+from hf_elmo.model_card import quote
 
 HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w.-]+))?", re.ASCII)  # name@revision
 PART_NAME = re.compile(r".*\.part-?\d+")
@@ -40,7 +41,7 @@ class Fetched:
     def describe(self) -> Iterator[str]:
         """Yield sentences on the origin of the files, for the model card."""
         for item in self.downloads.values():
-            yield f"`{item.name}` was downloaded from {item.address}."
+            yield f"{quote(item.name)} was downloaded from {quote(item.address)}."
         if self.published is not None:
             yield from self.published.describe()
 
@@ -87,7 +88,7 @@ def fetch_sources(names: Mapping[str, str], folder: Path, *, progress: bool) -> 
     if layer is not None:
         (paths["softmax"],) = _get_files(layer, get)
         paths["vocabulary"] = paths.get("vocabulary") or get(layer.vocabulary)
-    name = Path(source).name if is_here else source
+    name = Path(source).name if is_here else show_address(source)
     return Fetched(name, Sources(**paths), published, downloads)
 
 

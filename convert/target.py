@@ -59,11 +59,13 @@ def make_work_folder(target: Path) -> Iterator[Path]:
 
     Raises:
         BlockingIOError: If another process is converting to this target.
-        ConversionError: If the target's folder does not exist.
+        ConversionError: If the target's folder does not exist, or the work folder is a link.
     """
     if not target.parent.is_dir():
         raise ConversionError(f"{target}: expected {target.parent} to be a folder, found none.")
     folder = target.with_name(WORK_FOLDER.format(target.name))
+    if folder.is_symlink():
+        raise ConversionError(f"{folder}: expected a folder for temporary files, found a link.")
     with lock_output(target, target.with_name(LOCK.format(target.name))):
         if (folder / OLD).exists() and not os.path.lexists(target):
             (folder / OLD).rename(target)

@@ -95,7 +95,15 @@ class ElmoBilm:
         Returns:
             The word vectors and the output of each LSTM layer, `num_hidden_layers + 1` tensors of
             shape `(steps, hidden_size)`; and the state after each sentence.
+
+        Raises:
+            ValueError: If `batch_sizes` does not fit `packed`, or increases.
         """
+        if sum(batch_sizes) != len(packed) or sorted(batch_sizes, reverse=True) != batch_sizes:
+            raise ValueError(
+                f"Expected batch_sizes with the sum {len(packed)} that never increase, got "
+                f"{batch_sizes}."
+            )
         if state is None:
             state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
         inputs = (packed, packed if self.config.bidirectional else None)
@@ -110,9 +118,13 @@ class ElmoBilm:
     def zero_state(self, batch: int, like: Tensor) -> ElmoState:
         """Make a state of zeros for `batch` sentences, in the dtype and on the device of `like`."""
         config = self.config
-        h = make_zeros((config.num_hidden_layers, batch, config.projection_size), like)
-        c = make_zeros((config.num_hidden_layers, batch, config.cell_size), like)
-        return ElmoState((h, c), (h, c) if config.bidirectional else None)
+
+        def make() -> State:
+            h = make_zeros((config.num_hidden_layers, batch, config.projection_size), like)
+            c = make_zeros((config.num_hidden_layers, batch, config.cell_size), like)
+            return h, c
+
+        return ElmoState(make(), make() if config.bidirectional else None)
 
     @can_return_tuple
     @torch.compiler.disable  # its loops follow the lengths of words and sentences

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -12,6 +13,7 @@ import typer
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 ADD_RESUME = "Add --resume to continue from the last checkpoint in the output folder, if any."
 AFTER_INTERRUPT = {  # how to continue, by command
     "embed": "Run the same command again to continue: complete parts are in OUTPUT.partial.",
@@ -53,6 +55,11 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def escape_controls(text: str) -> str:
+    """Escape control characters, which could steer the terminal when a file's text is printed."""
+    return CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
+
+
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"Error: {message}", err=True)
+    typer.echo(f"Error: {escape_controls(message)}", err=True)
     raise typer.Exit(1)

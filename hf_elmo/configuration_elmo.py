@@ -41,6 +41,7 @@ MAX_VALUE = 3e38  # of a float32
 DAMAGE = (
     ArithmeticError,
     AttributeError,
+    EOFError,
     LookupError,
     MemoryError,
     RuntimeError,

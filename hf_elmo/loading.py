@@ -332,13 +332,21 @@ def load_config(name: str, loader: Any = AutoConfig, **hub: Any) -> Any:
 
     Raises:
         OSError: If there is no such model.
-        ValueError: If the configuration is not one of `loader`.
+        ValueError: If the configuration is not one of `loader`, or is damaged, or if the model
+            needs code of its own, which is never executed.
     """
     check_name(name)
     try:
-        return loader.from_pretrained(name, **hub)
+        with refuse_damage(name):
+            return loader.from_pretrained(name, trust_remote_code=False, **hub)
     except OSError as error:
         raise OSError(f"Could not load the model {name!r}: {error}") from error
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise ValueError(
+            f"Expected a model of this package, got {name!r}, which needs code of its own."
+        ) from error
 
 
 @contextmanager

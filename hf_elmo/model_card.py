@@ -10,6 +10,7 @@ from transformers import AutoModel
 from .configuration_elmo import ElmoConfig
 
 CARD_FILE = "README.md"  # the Hub's name for a model card
+LONGEST_QUOTE = 300  # characters
 TEMPLATE = Path(__file__).with_name("model_card.md")
 
 # For each head, its task on the Hub, the class that loads it, and the output in the card's example.
@@ -64,7 +65,10 @@ def make_model_card(
         tags=["elmo", "spacy", *tags],
     )
     readings = {"its characters": config.num_filters, "a lexicon": config.word_vocab_size}
-    origin = [source or "Not recorded.", *(f"- `{file}`, SHA-256 `{sha}`" for file, sha in files)]
+    origin = [
+        source or "Not recorded.",
+        *(f"- {quote(file)}, SHA-256 `{sha}`" for file, sha in files),
+    ]
     return TEMPLATE.read_text(encoding="utf-8").format(
         metadata=metadata.to_yaml(),
         name=name,
@@ -78,6 +82,12 @@ def make_model_card(
         training="\n".join(origin),
         licence=license or "Not stated: ask who trained the weights, and set `license` above.",
     )
+
+
+def quote(text: str) -> str:
+    """Quote text of unknown origin as code, in one line, so that it makes no headings or links."""
+    line = "".join(filter(str.isprintable, " ".join(text.split()))).replace("`", "'")
+    return f"`{line if len(line) <= LONGEST_QUOTE else line[:LONGEST_QUOTE] + '…'}`"
 
 
 def _list_sizes(config: ElmoConfig) -> Iterator[tuple[str, object]]:

@@ -9,6 +9,7 @@ from transformers import initialization
 from .array_operations import sum_weighted
 from .configuration_elmo import ElmoConfig
 
+LAYER_NORMS = ("none", "sentence", "batch")
 LAYER_NORM_EPSILON = 1e-12  # bilm/elmo.py, weight_layers
 # Weight of a layer that is left out. Its share is exactly 0, as with minus infinity, which averages
 # of weights and some optimisers turn into NaN.
@@ -36,6 +37,7 @@ def mix_layers(
     Returns:
         Shape `(batch, tokens, width)`. With layer norm, rows that are not words are zeros.
     """
+    _check_layer_norm(layer_norm)
     if layer_norm != "none":
         layers = _normalize_layers(layers, layer_norm, mask)
     return gamma * sum_weighted(weights.softmax(dim=0).to(layers.dtype), layers)
@@ -47,6 +49,13 @@ def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = 
     weights = torch.tensor(config.initial_mix_weights, dtype=dtype, device=layers.device)
     norm = config.mix_layer_norm
     return mix_layers(layers, weights, config.mix_gamma, layer_norm=norm, mask=mask)
+
+
+def _check_layer_norm(layer_norm: str) -> None:
+    if layer_norm not in LAYER_NORMS:
+        raise ValueError(
+            f"Expected layer_norm {', '.join(LAYER_NORMS)}, as a string, got {layer_norm!r}."
+        )
 
 
 def _normalize_layers(layers: Tensor, layer_norm: str, mask: Tensor | None) -> Tensor:
@@ -77,7 +86,8 @@ class ElmoScalarMix(nn.Module):
         train_gamma: Whether gamma is trained.
 
     Raises:
-        ValueError: If the number of weights is not the number of layers.
+        ValueError: If the number of weights is not the number of layers, or `layer_norm` is
+            another value.
     """
 
     def __init__(
@@ -97,6 +107,7 @@ class ElmoScalarMix(nn.Module):
         self.initial_gamma = float(gamma)
         if len(self.initial_weights) != num_layers:
             raise ValueError(f"Expected {num_layers} weights, got {len(self.initial_weights)}.")
+        _check_layer_norm(layer_norm)
         self.layer_norm = layer_norm
         num_mixed = sum(weight > LEFT_OUT for weight in self.initial_weights)
         self.train_weights = train_weights and num_mixed > 1

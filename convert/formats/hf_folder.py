@@ -38,6 +38,7 @@ from hf_elmo.language_model.vocabulary import (
     write_words,
 )
 from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
+from hf_elmo.model_card import quote
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"
@@ -46,7 +47,7 @@ OWN_FILES = re.compile(
     r"(config|tokenizer_config|special_tokens_map|added_tokens|char_vocab|word_vocab)\.json"
     r"|(model|pytorch_model)(-\d{5}-of-\d{5})?\.(safetensors|bin)(\.index\.json)?"
     rf"|{re.escape(VOCABULARY_NAME)}|{re.escape(PIECES_NAME)}|{re.escape(MIXES)}"
-    r"|README\.md|\.gitattributes|\.cache"
+    r"|README\.md|\.gitattributes"
 )
 # Patterns of files that only some models have.
 OPTIONAL_FILES = (
@@ -90,8 +91,14 @@ def read_model_type(folder: Path) -> str:
 def find_foreign(folder: Path) -> list[str]:
     """List the names of files and folders that do not belong to a model."""
     code = {path.name for path in Path(hf_elmo.__file__).parent.glob("*.py")}  # of `include_code`
-    names = sorted(path.name for path in folder.iterdir())
+    names = sorted(path.name for path in folder.iterdir() if not _is_hub_cache(path))
     return [name for name in names if name not in code and not OWN_FILES.fullmatch(name)]
+
+
+def _is_hub_cache(path: Path) -> bool:
+    """Return whether a path is the folder that a download from the Hub leaves."""
+    is_cache = path.name == ".cache" and path.is_dir()
+    return is_cache and all(entry.name == "huggingface" for entry in path.iterdir())
 
 
 # --- Reading ---
@@ -278,13 +285,13 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
 def _describe_origin(checkpoint: Checkpoint, settings: WriteSettings) -> Iterator[str]:
     """Yield sentences on the origin of the weights, for the model card."""
     program = f"spacy-elmo {version('spacy-elmo')}"
-    yield f"Converted from `{settings.source}` (format {settings.format}) by {program}."
+    yield f"Converted from {quote(settings.source)} (format {settings.format}) by {program}."
     yield from checkpoint.origin
     if checkpoint.mixes:
-        names = ", ".join(checkpoint.mixes)
+        names = ", ".join(map(quote, checkpoint.mixes))
         yield f"`{MIXES}` contains the learned scalar mixes: {names}."
     if checkpoint.left_out:
-        yield f"Omitted: {'; '.join(checkpoint.left_out)}."
+        yield f"Omitted: {'; '.join(map(quote, checkpoint.left_out))}."
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, LazyTensor], dtype: str) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 from convert import unpack
 from convert.formats import bilm_hdf5, bilm_options, many_langs
 from convert.layout import Checkpoint, ConversionError, Format, Sources
+from hf_elmo.model_card import quote
 
 META = "meta.json"
 PACKED_VOCABULARY = "vocab.txt.gz"
 MAX_TEXT = 300
+MAX_TOKENS = 10**15  # of a corpus
 NORWEGIAN = {"nor": "nob"}  # the repository's code, and the code of Bokmål
 
 
@@ -71,13 +73,13 @@ def _describe(meta: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on the origin of the model."""
     handle, creators = meta.get("handle") or meta.get("id"), _list_objects(meta, "creators")
     if isinstance(handle, str | int):
-        yield f"Model {_text(handle)} of the NLPL repository."
+        yield f"Model {quote(_text(handle))} of the NLPL repository."
     if creators:
-        yield f"Trained by {', '.join(_text(person.get('name')) for person in creators)}."
+        yield f"Trained by {', '.join(quote(_text(person.get('name'))) for person in creators)}."
     for corpus in _list_objects(meta, "corpus"):
         tokens = corpus.get("tokens")
-        size = f" ({tokens:,} tokens)" if isinstance(tokens, int) else ""
-        yield f"Corpus: {_text(corpus.get('description'))}{size}."
+        size = f" ({tokens:,} tokens)" if isinstance(tokens, int) and tokens < MAX_TOKENS else ""
+        yield f"Corpus: {quote(_text(corpus.get('description')))}{size}."
 
 
 def _text(value: object) -> str:

@@ -35,7 +35,7 @@ PARTS = "*.safetensors"
 # Files in the folder for parts: the settings, parts, temporary files, the unfinished output, the
 # output that it replaces, and hidden files of the operating system.
 FOLDER_FILES = re.compile(
-    rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output|replaced|\..*"
+    rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output|replaced|\.(DS_Store|_.*|nfs.*)"
 )
 LOADING = {"computation dtype", "quantization", "backend", "config"}  # settings of loading
 PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts
@@ -65,6 +65,8 @@ def describe_run(
 def open_folder(folder: Path, run: dict[str, Any]) -> None:
     """Make the folder for the parts, or check that an existing one belongs to the same run."""
     path = folder / SETTINGS_NAME
+    if folder.is_symlink():
+        raise FileExistsError(f"Expected a folder for parts of the output, got the link {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     for found in folder.iterdir():
         if not FOLDER_FILES.fullmatch(found.name):

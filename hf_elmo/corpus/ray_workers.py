@@ -109,5 +109,7 @@ def _start_ray(address: str | None, num_cpus: int) -> ModuleType:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         options |= {"num_cpus": num_cpus, "include_dashboard": False}
+        # Older versions of Ray let everybody who reaches its ports run code.
+        options["_node_ip_address"] = "127.0.0.1"
     ray.init(address or "local", **options)
     return ray

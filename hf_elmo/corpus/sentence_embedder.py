@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class SentenceEmbedder:
             `np.reshape(values, (layers, -1, width))`.
 
         Raises:
-            TypeError: If the batch has another type.
+            TypeError: If the batch has another type, or is one row.
             ValueError: If the batch lacks the text column or has a column with the name of the new
                 one, or an argument is wrong.
         """
@@ -89,6 +89,11 @@ class SentenceEmbedder:
             raise ValueError(
                 f"Expected a column {self.text_column!r} of sentences, got {', '.join(columns)}. "
                 "Name the right one with text_column."
+            )
+        if isinstance(batch, Mapping) and isinstance(batch[self.text_column], str):
+            raise TypeError(
+                f"Expected a list of sentences in the column {self.text_column!r}, got a string. "
+                "With datasets, use dataset.map(embedder, batched=True)."
             )
         if self.vectors_column in columns:
             raise ValueError(
@@ -207,6 +212,8 @@ def load_model(
 def _uses_onnx(
     dtype: Dtype, quantization: Quantization, backend: Backend, device: torch.device
 ) -> bool:
+    if backend not in get_args(Backend):
+        raise ValueError(f"Expected backend auto, torch or onnx, got {backend!r}.")
     can = device.type == "cpu" and dtype == "float32"
     wants = backend == "onnx" or quantization is not None
     if wants and (backend == "torch" or not can):

@@ -33,6 +33,7 @@ def lock_output(output: Path, lock: Path, *, is_shared: bool = False) -> Iterato
 
     Raises:
         BlockingIOError: If another process has locked the output.
+        FileExistsError: If `lock` is a symbolic link.
         PermissionError: If the folder of `lock` cannot be written to.
     """
     if is_shared and get_rank() > 0:
@@ -43,6 +44,8 @@ def lock_output(output: Path, lock: Path, *, is_shared: bool = False) -> Iterato
     lock.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(lock.parent, os.W_OK):  # `FileLock` would report another process
         raise PermissionError(f"Expected a folder that can be written to, got {lock.parent}.")
+    if lock.is_symlink():  # older versions of filelock would empty the file to which it points
+        raise FileExistsError(f"Expected no link as lock, got {lock}. Delete it.")
     file_lock = FileLock(lock, timeout=0)
     try:
         file_lock.acquire()

@@ -4,7 +4,7 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hf_elmo.inference.embedding import embed
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.tokenization_batches import check_words
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .losses import full_softmax_losses
@@ -130,11 +131,14 @@ def find_substitutes(
 
     Raises:
         ValueError: If there are no words, or the position or the direction does not exist.
+        TypeError: If the sentence is a string, or a word is not a string.
     """
     if not words:
         raise ValueError("Expected a sentence with words, got none.")
     if not 0 <= position < len(words):
         raise ValueError(f"Expected a position from 0 to {len(words) - 1}, got {position}.")
+    if direction not in (None, *get_args(Direction)):
+        raise ValueError(f"Expected direction forward, backward or both, got {direction!r}.")
     softmax = model.softmax
     ((_, hidden),) = _predict([words], model, tokenizer)
     direction = direction or ("both" if len(hidden) == 2 else "forward")
@@ -167,13 +171,19 @@ def _predict(
     size = model.config.projection_size
     empty = tokenizer([[]], is_split_into_words=True, return_tensors="pt").to(model.device)
     boundaries = model.elmo(**empty, keep_sentence_boundaries=True).last_hidden_state[0]
-    sentences, copies = itertools.tee(map(list, sentences))
+    sentences, copies = itertools.tee(_copy(sentences))
     for words, array in zip(copies, embed(sentences, model, tokenizer, layers="top"), strict=True):
         top = torch.from_numpy(array).to(boundaries)  # the softmax has this device and data type
         hidden = [torch.cat([boundaries[:1, :size], top[:, :size]])]
         if model.config.bidirectional:
             hidden.append(torch.cat([top[:, size:], boundaries[1:, size:]]))
         yield words, hidden
+
+
+def _copy(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    for number, words in enumerate(sentences):
+        check_words(words, number)
+        yield list(words)
 
 
 def _join(hidden: list[Tensor], softmax: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:

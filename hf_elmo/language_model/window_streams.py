@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_elmo.text.text_reader import SentenceReader
+from hf_elmo.tokenization_batches import check_words
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .typing_errors import misspell
@@ -54,6 +55,7 @@ class SentenceStream:
             if self.pass_number + 1 == self._num_passes:
                 raise StopIteration
             self.seek(self.pass_number + 1, 0)
+        check_words(words, self.num_taken)
         self.num_taken += 1
         return words
 

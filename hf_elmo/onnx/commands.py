@@ -12,7 +12,6 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    AutoTokenizer,
 )
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
@@ -23,6 +22,7 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file
 from hf_elmo.loading import OPTIONAL_FILE, ElmoPreTrainedModel, load_config
 from hf_elmo.model_card import CARD_FILE
+from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 MODEL_FILE = "model.onnx"
 # Settings of a loaded tokenizer that describe this computer.
@@ -87,7 +87,7 @@ def export(
         )
     name = resolve_name(model)
     logging.disable_progress_bar()
-    loaded, tokenizer = _load(name), AutoTokenizer.from_pretrained(name)
+    loaded, tokenizer = _load(name), ElmoTokenizer.from_pretrained(name)
     output.mkdir(parents=True, exist_ok=True)
     for file in (MODEL_FILE, *CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS):
         check_output_file(output / file, overwrite=overwrite)

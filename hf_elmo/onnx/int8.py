@@ -48,6 +48,8 @@ def has_exact_int8() -> bool:
     """
     override = os.environ.get("HF_ELMO_INT8")
     if override is not None:
+        if override not in ("exact", "saturating"):
+            raise ValueError(f"Expected HF_ELMO_INT8 exact or saturating, got {override!r}.")
         return override == "exact"
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper

@@ -13,7 +13,7 @@ from file_server import FileServer, run_file_server
 
 from convert import ConversionError
 from convert import download as download_module
-from convert.download import download, is_address
+from convert.download import download, is_address, show_address
 
 DATA = np.random.default_rng(0).bytes(300_000)
 PAGE = b"<!DOCTYPE html>\n<html><head><title>Google Drive -\n Virus scan</title></head>...</html>"
@@ -357,3 +357,18 @@ def test_a_note_of_another_form_is_ignored(
     (path,) = tmp_path.rglob("version.json")
     path.write_text(note)
     assert download([address])[0].read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://a.org/m.zip?export=download&id=7", "http://a.org/m.zip?export=download&id=7"),
+        ("https://alice:S3CRET@a.org:80/m.zip", "https://a.org:80/m.zip"),
+        (
+            "https://a.org/m?X-Amz-Credential=AB%2F1&x=1&X-Amz-Signature=CD&sig=EF",
+            "https://a.org/m?X-Amz-Credential=…&x=1&X-Amz-Signature=…&sig=…",
+        ),
+    ],
+)
+def test_what_gives_access_to_a_file_is_not_shown(address: str, shown: str) -> None:
+    assert show_address(address) == shown

@@ -248,7 +248,7 @@ def test_any_address_is_a_source(server: FileServer, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), atol=1e-5, rtol=0)
     assert conversion.source == address
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
-    assert f"`weights.hdf5` was downloaded from {address}." in card
+    assert f"`weights.hdf5` was downloaded from `{address}`." in card
     assert hashlib.sha256(weights.read_bytes()).hexdigest() in card
 
 

@@ -229,6 +229,26 @@ def test_what_a_killed_run_left_is_removed(weights: Path, place: Path) -> None:
     assert [path.name for path in place.iterdir()] == ["model"]
 
 
+def test_a_link_instead_of_the_work_folder_is_refused(weights: Path, place: Path) -> None:
+    (place / "docs" / "old").mkdir(parents=True)
+    (place / ".model.elmo-convert").symlink_to(place / "docs")
+    with pytest.raises(
+        ConversionError, match="expected a folder for temporary files, found a link"
+    ):
+        convert_checkpoint(weights, place / "model")
+    assert (place / "docs" / "old").is_dir()
+
+
+def test_files_in_a_cache_folder_that_is_not_the_hubs_are_kept(weights: Path, place: Path) -> None:
+    convert_checkpoint(weights, place / "model")
+    (place / "model" / ".cache" / "huggingface").mkdir(parents=True)
+    convert_checkpoint(weights, place / "model", force=True)
+    (place / "model" / ".cache" / "mine").mkdir(parents=True)
+    with pytest.raises(ConversionError, match=r"because it contains \.cache"):
+        convert_checkpoint(weights, place / "model", force=True)
+    assert (place / "model" / ".cache" / "mine").is_dir()
+
+
 def test_an_old_target_that_a_killed_run_put_aside_is_put_back(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
     (place / ".model.elmo-convert").mkdir()

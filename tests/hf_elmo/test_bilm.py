@@ -31,3 +31,20 @@ def test_a_state_continues_a_text_with_every_engine(
         expected = tiny_model(ids, state=tiny_model(ids).state)
     assert not torch.equal(first.elmo, continued.elmo)
     assert_close(continued.elmo, expected.elmo, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [[3, 3, 3], [1, 3, 2, 1, 1, 4]])
+def test_batch_sizes_that_do_not_fit_are_refused_by_every_engine(
+    sizes: list[int], tiny_model: ElmoModel
+) -> None:
+    packed = torch.randn(12, tiny_model.config.projection_size)
+    for model in (tiny_model, OrtElmoModel.from_model(tiny_model)):
+        with pytest.raises(ValueError, match="Expected batch_sizes with the sum 12 that never"):
+            model.run_bilm(packed, sizes)
+
+
+def test_the_directions_of_a_zero_state_are_separate(tiny_model: ElmoModel) -> None:
+    state = tiny_model.zero_state(2, torch.zeros(0))
+    assert state.backward is not None
+    state.forward[0].add_(1)
+    assert not state.backward[0].any()

@@ -28,6 +28,17 @@ def test_an_error_is_a_line_on_stderr_without_a_traceback(error: type[Exception]
     assert result.stdout == ""
 
 
+def test_an_error_cannot_steer_the_terminal() -> None:
+    @report_errors
+    def command() -> None:
+        raise ValueError("Expected tea,\n\tgot \x1b[2J\x9b31m\u202egreen.")
+
+    app = typer.Typer()
+    app.command()(command)
+    printed = CliRunner().invoke(app).stderr
+    assert printed == "Error: Expected tea,\n\tgot \\x1b[2J\\x9b31m\\u202egreen.\n"
+
+
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [(None, "🐈 é\n".encode()), ("cp1252", b"\\U0001f408 \xe9\n")],

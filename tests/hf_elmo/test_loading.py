@@ -1,5 +1,6 @@
 """Loading: strict, in any precision, with initial values for what is missing."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -231,12 +232,25 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_hub_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(name: str) -> None:
+    def fail(name: str, **_: object) -> None:
         raise OSError("We couldn't connect")
 
     monkeypatch.setattr(ElmoConfig, "from_pretrained", fail)
     with pytest.raises(OSError, match="Could not load the model 'me/missing': We couldn't"):
         load_config("me/missing", ElmoConfig)
+
+
+def test_code_of_an_unknown_model_is_never_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"model_type": "elmo-ner-x", "auto_map": {"AutoConfig": "evil.X"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # transformers would ask
+    with pytest.raises(
+        ValueError, match=r"Expected a model of this package, got .*code of its own"
+    ):
+        load_config(str(tmp_path))
 
 
 def test_an_offloaded_encoder_computes_the_same(tiny_model: ElmoModel) -> None:

@@ -20,7 +20,7 @@ from hf_elmo import (
     loading,
 )
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.model_card import make_model_card
+from hf_elmo.model_card import make_model_card, quote
 
 
 def test_metadata_says_what_is_known(tiny_config: ElmoConfig) -> None:
@@ -210,3 +210,16 @@ def test_card_is_that_of_the_models_class(tiny_config: ElmoConfig) -> None:
     for head, other in ((ElmoForPreTraining, "ElmoModel"), (ElmoModel, "ElmoForPreTraining")):
         config.architectures = [other]
         assert ("softmax" in head(config).make_card()) == (head is ElmoForPreTraining)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("weights.hdf5", "`weights.hdf5`"),
+        ("x`\n\n## Licence\n\n[Fetch](http://a)", "`x' ## Licence [Fetch](http://a)`"),
+        ("\x1b[2J\u202egreen", "`[2Jgreen`"),
+        ("a" * 301, f"`{'a' * 300}…`"),
+    ],
+)
+def test_text_of_others_makes_no_section_of_a_card(text: str, quoted: str) -> None:
+    assert quote(text) == quoted

@@ -54,3 +54,9 @@ def test_layer_norm_of_large_values_in_half_precision_is_finite() -> None:
     layers = 200 * torch.randn(3, 1, 50, 64, generator=torch.Generator().manual_seed(1))
     mix = ElmoScalarMix(3, layer_norm="sentence")
     assert_close(mix(layers.half()), mix(layers), rtol=0, atol=0.01)
+
+
+def test_an_unknown_layer_norm_is_refused() -> None:
+    for layer_norm in (False, None, "Sentence"):
+        with pytest.raises(ValueError, match="Expected layer_norm none, sentence, batch, as a str"):
+            ElmoScalarMix(3, layer_norm=layer_norm)  # type: ignore[arg-type]

@@ -88,6 +88,18 @@ def test_saving_a_pipeline_again_keeps_other_files(
     }
 
 
+def test_files_that_a_killed_save_put_aside_come_back(add_elmo: AddElmo, tmp_path: Path) -> None:
+    elmo = add_elmo()
+    elmo.to_disk(tmp_path / "elmo")
+    folder = tmp_path / "elmo" / "model"
+    (folder / "README.md").write_text("mine")
+    folder.rename(folder.with_name(".model.old"))
+    folder.with_name(".model.partial").mkdir()
+    elmo.to_disk(tmp_path / "elmo")
+    assert (folder / "README.md").read_text() == "mine"
+    assert {path.name for path in (tmp_path / "elmo").iterdir()} == {"model", "vocab"}
+
+
 def test_a_link_to_a_shared_bilm_is_replaced_and_the_shared_bilm_stays(
     add_elmo: AddElmo, tmp_path: Path
 ) -> None:

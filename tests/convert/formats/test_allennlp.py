@@ -42,8 +42,8 @@ def test_what_is_the_tasks_own_is_left_out(tmp_path: Path) -> None:
     conversion = convert_checkpoint(task, tmp_path / "model")
     assert conversion.left_out == ("weights.th: 1 tensors of the task's own layers",)
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
-    assert "Omitted: weights.th: 1 tensors of the task" in card
-    assert "the learned scalar mixes: crf_tagger.scalar_mix_0." in card
+    assert "Omitted: `weights.th: 1 tensors of the task" in card
+    assert "the learned scalar mixes: `crf_tagger.scalar_mix_0`." in card
 
 
 @pytest.mark.parametrize("layer_norm", [True, False])

@@ -54,18 +54,18 @@ def test_vocabulary_may_be_packed(is_packed: bool, tmp_path: Path) -> None:
         (
             META,
             (
-                "Model http://vectors.nlpl.eu/repository/20/000.zip of the NLPL repository.",
-                "Trained by Somebody, Another.",
-                "Corpus: Norwegian Web as Corpus (1,687,000,000 tokens).",
+                "Model `http://vectors.nlpl.eu/repository/20/000.zip` of the NLPL repository.",
+                "Trained by `Somebody`, `Another`.",
+                "Corpus: `Norwegian Web as Corpus` (1,687,000,000 tokens).",
             ),
             ("nb",),
         ),
         (
             {"id": 7, "corpus": {"description": "a\n\nb " * 300, "language": "tlh"}},
-            ("Model 7 of the NLPL repository.", f"Corpus: {('a b ' * 300)[:300]}."),
+            ("Model `7` of the NLPL repository.", f"Corpus: `{('a b ' * 300)[:299]}`."),
             (),
         ),
-        ({"corpus": [1, None, {}], "creators": "x", "contents": 3}, ("Corpus: not named.",), ()),
+        ({"corpus": [1, None, {}], "creators": "x", "contents": 3}, ("Corpus: `not named`.",), ()),
         ({"contents": [{"filename": []}, {"filename": {}}]}, (), ()),
         ({}, (), ()),
     ],
@@ -105,4 +105,4 @@ def test_description_is_in_the_card(tmp_path: Path) -> None:
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
     assert "language: nb\n" in card.replace("language:\n- nb\n", "language: nb\n")
     assert "Converted from `source` (format nlpl) by spacy-elmo" in card
-    assert "Corpus: Norwegian Web as Corpus (1,687,000,000 tokens)." in card
+    assert "Corpus: `Norwegian Web as Corpus` (1,687,000,000 tokens)." in card

@@ -121,11 +121,22 @@ def test_files_of_others_in_the_folder_for_parts_are_kept(
 ) -> None:
     folder = text.with_name("vectors.h5.partial")
     folder.mkdir()
-    (folder / ".hidden").touch()
+    (folder / ".DS_Store").touch()
     (folder / "thesis.txt").write_text("x")
     with pytest.raises(FileExistsError, match=r"but it contains thesis\.txt"):
         embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
     assert (folder / "thesis.txt").exists()
+
+
+def test_parts_in_the_folder_of_another_are_not_deleted_through_a_link(
+    tiny_model: ElmoModel, text: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "00000007.safetensors").write_text("mine")
+    text.with_name("vectors.h5.partial").symlink_to(tmp_path / "other")
+    with pytest.raises(FileExistsError, match="Expected a folder for parts of the output, got the"):
+        embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
+    assert (tmp_path / "other" / "00000007.safetensors").read_text() == "mine"
 
 
 def test_a_run_does_not_go_on_with_another_quantization(tiny_model: ElmoModel, text: Path) -> None:

@@ -176,6 +176,16 @@ def test_a_batch_without_text_or_with_vectors_is_refused(
         SentenceEmbedder()(batch)
 
 
+def test_one_row_is_no_batch(tiny_folder: Path) -> None:
+    with pytest.raises(TypeError, match=r"got a string.*batched=True"):
+        SentenceEmbedder(str(tiny_folder))({"text": "The bank raised"})
+
+
+def test_an_unknown_backend_is_refused(tiny_folder: Path) -> None:
+    with pytest.raises(ValueError, match="Expected backend auto, torch or onnx, got 'pytorch'"):
+        SentenceEmbedder(str(tiny_folder), backend="pytorch").load()  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 def test_a_worker_does_not_grow_over_a_million_new_words(tiny_folder: Path) -> None:
     command = [sys.executable, "-c", GROWTH, str(tiny_folder)]

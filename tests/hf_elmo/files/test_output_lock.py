@@ -30,6 +30,17 @@ def test_a_lock_that_only_its_release_can_delete_hides_no_error(
                 raise KeyError
 
 
+def test_a_link_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("x")
+    (tmp_path / ".lock").symlink_to("thesis.txt")
+    with (
+        pytest.raises(FileExistsError, match="Expected no link as lock"),
+        lock_output(tmp_path / "file", tmp_path / ".lock"),
+    ):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "x"
+
+
 @pytest.mark.slow
 def test_two_processes_do_not_write_one_output(tiny_folder: Path, tmp_path: Path) -> None:
     folder, file, text = tmp_path / "out", tmp_path / "vectors.npz", tmp_path / "text.conll"

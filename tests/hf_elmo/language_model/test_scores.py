@@ -140,3 +140,14 @@ def test_a_unidirectional_biLM_scores_forward_only(tiny_config: ElmoConfig) -> N
     assert scores.both is None
     with pytest.raises(ValueError, match="Expected direction forward of a unidirectional"):
         find_substitutes(SENTENCES[0], 0, model, ElmoTokenizer(), VOCABULARY, direction="backward")
+
+
+def test_an_unknown_direction_is_refused(model: ElmoForPreTraining) -> None:
+    for direction in ("Forward", "", True):
+        with pytest.raises(ValueError, match="Expected direction forward, backward or both, got"):
+            find_substitutes(["a", "b"], 1, model, ElmoTokenizer(), VOCABULARY, direction=direction)  # type: ignore[arg-type]
+
+
+def test_a_string_is_no_sentence(model: ElmoForPreTraining) -> None:
+    with pytest.raises(TypeError, match="Expected a list of words as sentence 0; got 'the cat'"):
+        next(score_sentences(["the cat"], model, ElmoTokenizer(), VOCABULARY))

@@ -246,3 +246,8 @@ def test_the_collator_puts_words_of_like_lengths_together() -> None:
 
     lengths = (batch["input_ids"] != ElmoTokenizer().char_padding_id).sum(dim=1).tolist()
     assert lengths == sorted(lengths)
+
+
+def test_a_string_is_no_sentence() -> None:
+    with pytest.raises(TypeError, match="Expected a list of words as sentence 0; got 'the cat'"):
+        next(SentenceStream(lambda _: iter(["the cat"])))

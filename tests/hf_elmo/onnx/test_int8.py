@@ -27,3 +27,10 @@ def test_weights_have_7_bits_where_8_bit_products_saturate(
     assert all(map(torch.equal, layers, expected))
     exact, _ = OrtElmoModel.from_model(tiny_model, quantization="int8").run_bilm(packed, sizes)
     assert not torch.equal(layers[-1], exact[-1])
+
+
+def test_a_misspelt_override_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ELMO_INT8", "Exact")
+    has_exact_int8.cache_clear()
+    with pytest.raises(ValueError, match="Expected HF_ELMO_INT8 exact or saturating, got 'Exact'"):
+        has_exact_int8()
