@@ -28,7 +28,10 @@ BUSY = (429, 500, 502, 503, 504)
 PAGE = re.compile(rb"\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head)\b", re.IGNORECASE | re.DOTALL)
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 # Parameters of an address that give access to the file.
-SECRET = re.compile(r"((?:^|&)[^=&]*(?:auth|cred|key|pass|sec|sig|tok)[^=&]*=)[^&]*", re.IGNORECASE)
+SECRET = re.compile(
+    r"((?:^|[&;])[^=&;]*(?:auth|cred|key|pass|sec|sig|tok)[^=&;]*=)[^&;]*", re.IGNORECASE
+)
+QUERY = re.compile(r"\?[^\s\"')]+")  # of an address in an error
 UNUSUAL = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*]')  # not allowed in names on Windows
 MAX_NAME_BYTES = 200
 PARTIAL_CONTENT, NOT_SATISFIABLE = 206, 416  # answers to a request for the rest of a file
@@ -56,7 +59,8 @@ def show_address(address: str) -> str:
     """Return an address without its user name, password, tokens and signatures."""
     parts = urlsplit(address)
     query = SECRET.sub(r"\1…", parts.query)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
+    netloc = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=netloc, query=query, fragment="").geturl()
 
 
 def is_address(source: str) -> bool:
@@ -163,7 +167,7 @@ def _fetch(address: str, partial: Path, bound: int, progress: bool) -> str:
 
 def _explain(error: Exception) -> str:
     if not isinstance(error, requests.RequestException) or error.response is None:
-        return f"no whole answer: {error}"
+        return f"no whole answer: {QUERY.sub('?…', str(error))}"
     wait = error.response.headers.get("Retry-After")
     later = "" if wait is None else f", try again later (Retry-After: {wait})"
     return f"the server answers {error.response.status_code} {error.response.reason}{later}"

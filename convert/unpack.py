@@ -61,6 +61,8 @@ def link(path: Path, place: Path) -> None:
     """Link a file to a second place, or copy it (on Windows, a link needs a privilege)."""
     try:
         place.symlink_to(path.absolute())
+    except FileExistsError:  # another file of this name was linked before
+        raise
     except OSError:
         shutil.copyfile(path, place)
 

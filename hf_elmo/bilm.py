@@ -1,5 +1,6 @@
 """The part of the biLM that is the same for PyTorch and for ONNX Runtime."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -82,7 +83,7 @@ class ElmoBilm:
         return self.encode_words(*spell_boundaries(self.config))
 
     def run_bilm(
-        self, packed: Tensor, batch_sizes: list[int], state: ElmoState | None = None
+        self, packed: Tensor, batch_sizes: Sequence[int], state: ElmoState | None = None
     ) -> tuple[list[Tensor], ElmoState]:
         """Compute contextual vectors from packed word vectors; add no boundary tokens or padding.
 
@@ -99,15 +100,15 @@ class ElmoBilm:
         Raises:
             ValueError: If `batch_sizes` does not fit `packed`, or increases.
         """
-        if sum(batch_sizes) != len(packed) or sorted(batch_sizes, reverse=True) != batch_sizes:
+        sizes = [int(size) for size in batch_sizes]
+        if sum(sizes) != len(packed) or sorted(sizes, reverse=True) != sizes:
             raise ValueError(
-                f"Expected batch_sizes with the sum {len(packed)} that never increase, got "
-                f"{batch_sizes}."
+                f"Expected batch_sizes with the sum {len(packed)} that never increase, got {sizes}."
             )
         if state is None:
-            state = self.zero_state(batch_sizes[0] if batch_sizes else 0, packed)
+            state = self.zero_state(sizes[0] if sizes else 0, packed)
         inputs = (packed, packed if self.config.bidirectional else None)
-        directions = self.run_lstms(inputs, batch_sizes, state)
+        directions = self.run_lstms(inputs, sizes, state)
         layers = [[packed, *outputs] for outputs, _ in directions]
         forward, *backward = [new for _, new in directions]
         return (

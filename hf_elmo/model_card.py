@@ -10,6 +10,7 @@ from transformers import AutoModel
 from .configuration_elmo import ElmoConfig
 
 CARD_FILE = "README.md"  # the Hub's name for a model card
+JOINERS = "\u200c\u200d"  # invisible, but part of Persian and Indic words, and of emoji
 LONGEST_QUOTE = 300  # characters
 TEMPLATE = Path(__file__).with_name("model_card.md")
 
@@ -86,7 +87,8 @@ def make_model_card(
 
 def quote(text: str) -> str:
     """Quote text of unknown origin as code, in one line, so that it makes no headings or links."""
-    line = "".join(filter(str.isprintable, " ".join(text.split()))).replace("`", "'")
+    line = " ".join(text.split()).replace("`", "'") or "(no text)"
+    line = "".join(x if x.isprintable() or x in JOINERS else "?" for x in line)
     return f"`{line if len(line) <= LONGEST_QUOTE else line[:LONGEST_QUOTE] + '…'}`"
 
 

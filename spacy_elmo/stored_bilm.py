@@ -123,7 +123,9 @@ class ElmoShim(Shim):
         bilm = self.load()
         source = None if self.store_weights else self._check_source()
         partial, old = (folder.with_name(f".{folder.name}{end}") for end in (".partial", ".old"))
-        if old.is_dir() and not folder.exists():  # a run was killed between the renamings below
+        if old.is_dir() and not os.path.lexists(
+            folder
+        ):  # a run was killed between the renamings below
             old.rename(folder)
         for leftover in (partial, old):
             _remove(leftover)

@@ -98,7 +98,7 @@ def find_foreign(folder: Path) -> list[str]:
 def _is_hub_cache(path: Path) -> bool:
     """Return whether a path is the folder that a download from the Hub leaves."""
     is_cache = path.name == ".cache" and path.is_dir()
-    return is_cache and all(entry.name == "huggingface" for entry in path.iterdir())
+    return is_cache and all(entry.name in ("huggingface", ".DS_Store") for entry in path.iterdir())
 
 
 # --- Reading ---

@@ -368,6 +368,7 @@ def test_a_note_of_another_form_is_ignored(
             "https://a.org/m?X-Amz-Credential=AB%2F1&x=1&X-Amz-Signature=CD&sig=EF",
             "https://a.org/m?X-Amz-Credential=…&x=1&X-Amz-Signature=…&sig=…",
         ),
+        ("https://a.org/m?x=1;sig=AB#access_token=CD", "https://a.org/m?x=1;sig=…"),
     ],
 )
 def test_what_gives_access_to_a_file_is_not_shown(address: str, shown: str) -> None:

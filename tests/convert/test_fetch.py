@@ -247,6 +247,13 @@ def test_any_address_is_a_source(server: FileServer, tmp_path: Path) -> None:
     got = run_model(tmp_path / "model", SENTENCE)
     np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), atol=1e-5, rtol=0)
     assert conversion.source == address
+
+    signed = server.put("/x/weights.hdf5?token=T0P", weights.read_bytes())
+    secret = signed.replace("://", "://alice:S3CRET@")
+    convert_checkpoint(secret, tmp_path / "again", options=options)
+    again = (tmp_path / "again/README.md").read_text(encoding="utf-8")
+    assert address in again
+    assert not any(x in again for x in ("alice", "S3CRET", "T0P"))
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
     assert f"`weights.hdf5` was downloaded from `{address}`." in card
     assert hashlib.sha256(weights.read_bytes()).hexdigest() in card

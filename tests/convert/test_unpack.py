@@ -250,6 +250,8 @@ def test_a_file_is_copied_where_it_cannot_be_linked(
 ) -> None:
     (tmp_path / "options.json").write_text("{}")
     link(tmp_path / "options.json", tmp_path / "linked")
+    with pytest.raises(FileExistsError):
+        link(tmp_path / "options.json", tmp_path / "linked")
     monkeypatch.setattr(Path, "symlink_to", mock.Mock(side_effect=OSError("needs a privilege")))
     link(tmp_path / "options.json", tmp_path / "copied")
     assert (tmp_path / "linked").is_symlink()

@@ -43,6 +43,14 @@ def test_batch_sizes_that_do_not_fit_are_refused_by_every_engine(
             model.run_bilm(packed, sizes)
 
 
+def test_batch_sizes_of_a_packed_sequence_are_read(tiny_model: ElmoModel) -> None:
+    packed = torch.randn(3, tiny_model.config.projection_size)
+    expected, _ = tiny_model.run_bilm(packed, [2, 1])
+    for sizes in ((2, 1), torch.tensor([2, 1])):
+        got, _ = tiny_model.run_bilm(packed, sizes)  # type: ignore[arg-type]
+        assert_close(got, expected, rtol=0, atol=0)
+
+
 def test_the_directions_of_a_zero_state_are_separate(tiny_model: ElmoModel) -> None:
     state = tiny_model.zero_state(2, torch.zeros(0))
     assert state.backward is not None

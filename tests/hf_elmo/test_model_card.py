@@ -217,7 +217,9 @@ def test_card_is_that_of_the_models_class(tiny_config: ElmoConfig) -> None:
     [
         ("weights.hdf5", "`weights.hdf5`"),
         ("x`\n\n## Licence\n\n[Fetch](http://a)", "`x' ## Licence [Fetch](http://a)`"),
-        ("\x1b[2J\u202egreen", "`[2Jgreen`"),
+        ("\x1b[2J\u202egreen", "`?[2J?green`"),
+        ("", "`(no text)`"),
+        ("می\u200cخواهم", "`می\u200cخواهم`"),
         ("a" * 301, f"`{'a' * 300}…`"),
     ],
 )
