@@ -23,7 +23,7 @@ AFTER_INTERRUPT = {  # how to continue, by command
 
 
 def run_app(app: typer.Typer) -> None:
-    """Run a command line: output that goes to a file is UTF-8, and patterns are left to us."""
+    """Run a command line: output to a file is UTF-8, and only the commands expand patterns."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             is_chosen = stream.isatty() or "PYTHONIOENCODING" in os.environ

@@ -53,9 +53,7 @@ def mix_as_configured(config: ElmoConfig, layers: Tensor, mask: Tensor | None = 
 
 def _check_layer_norm(layer_norm: str) -> None:
     if layer_norm not in LAYER_NORMS:
-        raise ValueError(
-            f"Expected layer_norm {', '.join(LAYER_NORMS)}, as a string, got {layer_norm!r}."
-        )
+        raise ValueError(f"Expected a layer_norm of {LAYER_NORMS}, got {layer_norm!r}.")
 
 
 def _normalize_layers(layers: Tensor, layer_norm: str, mask: Tensor | None) -> Tensor:

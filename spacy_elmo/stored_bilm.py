@@ -123,9 +123,8 @@ class ElmoShim(Shim):
         bilm = self.load()
         source = None if self.store_weights else self._check_source()
         partial, old = (folder.with_name(f".{folder.name}{end}") for end in (".partial", ".old"))
-        if old.is_dir() and not os.path.lexists(
-            folder
-        ):  # a run was killed between the renamings below
+        # A run was killed between the renamings below.
+        if old.is_dir() and not os.path.lexists(folder):
             old.rename(folder)
         for leftover in (partial, old):
             _remove(leftover)

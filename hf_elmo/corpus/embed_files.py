@@ -132,9 +132,8 @@ def _check_finished(
     if is_finished:
         for _ in rows:
             pass
-        is_finished = json.loads(receipt.read_text(encoding="utf-8")) == run | {
-            "rows": rows.digest.hexdigest()
-        }
+        written = json.loads(receipt.read_text(encoding="utf-8"))
+        is_finished = written == run | {"rows": rows.digest.hexdigest()}
     if not is_finished:
         raise FileExistsError(f"{output} exists. Use another name, or pass --overwrite.")
 

@@ -35,7 +35,8 @@ PARTS = "*.safetensors"
 # Files in the folder for parts: the settings, parts, temporary files, the unfinished output, the
 # output that it replaces, and hidden files of the operating system.
 FOLDER_FILES = re.compile(
-    rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output|replaced|\.(DS_Store|_.*|(nfs|fuse_hidden).*)"
+    rf"{SETTINGS_NAME}|\d{{8,}}\.safetensors|.*\.temporary|output|replaced"
+    r"|\.DS_Store|\._.*|\.nfs.*|\.fuse_hidden.*"
 )
 LOADING = {"computation dtype", "quantization", "backend", "config"}  # settings of loading
 PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts

@@ -127,9 +127,8 @@ def copy_runtime(package: Path, folder: Path) -> None:
 
 def install_runtime(folder: Path) -> Path:
     """Install onnxruntime-web by npm, in the version of the lock file; return its folder."""
-    version = json.loads((WEB / PACKAGE_NAME).read_text(encoding="utf-8"))["dependencies"][
-        "onnxruntime-web"
-    ]
+    package = json.loads((WEB / PACKAGE_NAME).read_text(encoding="utf-8"))
+    version = package["dependencies"]["onnxruntime-web"]
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError(

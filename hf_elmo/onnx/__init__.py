@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .export import export_onnx
     from .ort_model import OrtElmoModel
 
-# Read when onnxruntime is imported. Since version 1.29, it collects events for Microsoft otherwise.
+# Read when onnxruntime is imported. Without it, versions from 1.29 on collect events for Microsoft.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = ["OrtElmoModel", "export_onnx"]

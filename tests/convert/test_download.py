@@ -68,6 +68,7 @@ def test_a_file_that_was_deleted_or_cut_is_downloaded_again(server: FileServer) 
         ("/2", None, "2"),
         (f"/{'%E5%AD%97' * 120}.hdf5", None, f"{'字' * 65}.hdf5"),
         ("/a%00b%0Ac.hdf5", None, "a_b_c.hdf5"),
+        ("/a%3Ab%3Fc%C2%9B.hdf5", None, "a_b_c_.hdf5"),
         ("/", None, "file"),
     ],
 )

@@ -104,6 +104,11 @@ def store_as_integers(folder: Path) -> None:
     torch.save({name: w.long() for name, w in weights.items()}, folder / "pytorch_model.bin")
 
 
+def empty_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").touch()
+
+
 NO_FLOATS = "Expected floating-point weights in "
 DAMAGED: dict[str, tuple[Edit, str]] = {
     "bool": (cast(torch.bool), NO_FLOATS),
@@ -115,6 +120,7 @@ DAMAGED: dict[str, tuple[Edit, str]] = {
     "too large for float32": (fill(1e200), "Expected finite weights, got NaN or infinity in "),
     "misshapen": (replace_weight(lambda weight: weight[:3].clone()), "has misshapen tensors: "),
     "pickle": (lambda folder: pickle_weights(folder, {"a": Path()}), "The weights of "),
+    "empty pickle": (empty_pickle, "Expected the files of an ELMo model in "),
     "config: list": (write("config.json", "[]"), "Expected the files of an ELMo model in "),
     "config: null": (write("config.json", "null"), "Expected the files of an ELMo model in "),
     "config: deep": (write("config.json", DEEP), "maximum recursion depth exceeded"),

@@ -66,6 +66,7 @@ def test_vocabulary_may_be_packed(is_packed: bool, tmp_path: Path) -> None:
             (),
         ),
         ({"corpus": [1, None, {}], "creators": "x", "contents": 3}, ("Corpus: `not named`.",), ()),
+        ({"corpus": {"description": "a", "tokens": 10**300}}, ("Corpus: `a`.",), ()),
         ({"contents": [{"filename": []}, {"filename": {}}]}, (), ()),
         ({}, (), ()),
     ],
