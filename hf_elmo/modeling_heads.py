@@ -130,14 +130,18 @@ def _make_targets(labels: Tensor, framed: Tensor, config: ElmoConfig) -> tuple[T
         Targets of the forward and of the backward logits, each of shape `(batch, tokens + 1)`.
     """
     expected = (framed.shape[0], framed.shape[1] - 2)
-    if labels.shape != expected:
-        raise ValueError(f"Expected labels of shape {expected}, got {tuple(labels.shape)}.")
+    _check_shape(labels, expected)
     starts, ends = _find_boundaries(framed)
     words = F.pad(labels, (1, 1)).masked_fill(~framed, IGNORED_LABEL)
     start, end = config.sentence_start_target_id, config.sentence_end_target_id
     forward = words.masked_fill(starts, IGNORED_LABEL).masked_fill(ends, end)
     backward = words.masked_fill(ends, IGNORED_LABEL).masked_fill(starts, start)
     return forward[:, 1:], backward[:, :-1]
+
+
+def _check_shape(labels: Tensor, expected: Sequence[int]) -> None:
+    if labels.shape != tuple(expected):
+        raise ValueError(f"Expected labels of shape {tuple(expected)}, got {tuple(labels.shape)}.")
 
 
 def _strip(hidden_states: tuple[Tensor, ...], framed: Tensor) -> tuple[Tensor, ...]:
@@ -320,7 +324,7 @@ class ElmoClassifier(ElmoPreTrainedModel):
             `return_dict=False`.
 
         Raises:
-            ValueError: As `ElmoModel`.
+            ValueError: As `ElmoModel`, or if the labels of words have another shape than the words.
         """
         layers, outputs = run_for_layers(
             self.elmo, input_ids, attention_mask, word_input_ids, state
@@ -368,6 +372,7 @@ class ElmoForTokenClassification(ElmoClassifier):
         self, logits: Tensor, labels: Tensor, num_items: Tensor | int | None
     ) -> Tensor:
         """Compute the cross entropies' sum / `num_items`, plus this call's share of the penalty."""
+        _check_shape(labels, logits.shape[:-1])
         if (labels == IGNORED_LABEL).all():
             return logits.sum() * 0.0  # a mean over no labels is NaN
         loss = self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)

@@ -13,7 +13,15 @@ from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .output_parts import PARTS, Engine, complete_parts, describe_run, embed_blocks, open_folder
+from .output_parts import (
+    PARTS,
+    Engine,
+    complete_parts,
+    delete_folder,
+    describe_run,
+    embed_blocks,
+    open_folder,
+)
 from .rows import Rows, Settings
 from .writers import FOLDER_INDEX, SUFFIXES, WRITERS, OutputFormat
 
@@ -81,7 +89,7 @@ def embed_file(
                 parts = complete_parts(rows, folder, engine, model.config, progress)
             finally:
                 if not any(folder.glob(PARTS)):
-                    shutil.rmtree(folder)
+                    delete_folder(folder)
             _delete(folder / "output")  # files of an interrupted run
             WRITERS[kind](parts, folder / "output")
             _write_receipt(receipt, folder, run, rows)
@@ -89,7 +97,7 @@ def embed_file(
             if output.exists() and (output.is_dir() or (folder / "output").is_dir()):
                 output.replace(folder / "replaced")
             (folder / "output").replace(output)
-        _delete(folder)
+        delete_folder(folder)
     receipt.unlink(missing_ok=True)  # last, so that the same call can resume the cleanup
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -75,9 +76,11 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
                 f"{folder} is the folder for parts of the output, but it contains {found.name}. "
                 "Move this file, or choose another output."
             )
-    if not path.exists():  # a run was killed while it deleted the folder
-        for part in folder.glob(PARTS):
-            part.unlink()
+    if not path.exists() and any(folder.glob(PARTS)):
+        raise FileExistsError(
+            f"{folder} is the folder for parts of the output, but its parts are not of such a run: "
+            f"{SETTINGS_NAME} is missing. Move this folder, or choose another output."
+        )
     for leftover in folder.glob("*.temporary"):
         leftover.unlink()
     if not any(folder.glob(PARTS)):
@@ -100,6 +103,14 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
             f"{folder} belongs to a run with other settings: {', '.join(listed)}. "
             "Use these settings, or delete the folder."
         )
+
+
+def delete_folder(folder: Path) -> None:
+    """Delete the folder for the parts: the settings after the parts, which they identify."""
+    for part in folder.glob(PARTS):
+        part.unlink()
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:

@@ -84,7 +84,12 @@ def score_sentences(
 
     Returns:
         An iterator of scores, one per sentence, in order.
+
+    Raises:
+        ValueError: If the vocabulary does not have one word for each row of the softmax.
+        TypeError: If a sentence is a string, or a word is not a string.
     """
+    _check_size(vocabulary, model)
     softmax = model.softmax
     start, end = vocabulary.boundary_ids
     for words, hidden in _predict(sentences, model, tokenizer):
@@ -130,7 +135,8 @@ def find_substitutes(
         The words, most likely first.
 
     Raises:
-        ValueError: If there are no words, or the position or the direction does not exist.
+        ValueError: If there are no words, the position or the direction does not exist, the count
+            is below 1, or the vocabulary does not have one word for each row of the softmax.
         TypeError: If the sentence is a string, or a word is not a string.
     """
     if not words:
@@ -139,6 +145,9 @@ def find_substitutes(
         raise ValueError(f"Expected a position from 0 to {len(words) - 1}, got {position}.")
     if direction not in (None, *get_args(Direction)):
         raise ValueError(f"Expected direction forward, backward or both, got {direction!r}.")
+    if count < 1:
+        raise ValueError(f"Expected a count of at least 1, got {count}.")
+    _check_size(vocabulary, model)
     softmax = model.softmax
     ((_, hidden),) = _predict([words], model, tokenizer)
     direction = direction or ("both" if len(hidden) == 2 else "forward")
@@ -155,6 +164,14 @@ def find_substitutes(
     values, rows = scores.topk(min(count, len(vocabulary) - len(vocabulary.special_ids)))
     pairs = zip(rows.tolist(), values.tolist(), strict=True)
     return [Substitute(vocabulary.words[row], value) for row, value in pairs]
+
+
+def _check_size(vocabulary: TargetVocabulary, model: ElmoForPreTraining) -> None:
+    if len(vocabulary) != model.config.vocab_size:
+        raise ValueError(
+            f"Expected a vocabulary of {model.config.vocab_size} words, one for each row of the "
+            f"softmax, got {len(vocabulary)}."
+        )
 
 
 def _predict(

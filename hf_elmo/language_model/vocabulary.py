@@ -109,8 +109,15 @@ class TargetVocabulary:
         )
 
     def save(self, path: Path | str) -> None:
-        """Write a file; in a folder, write `target_vocab.txt` and, for pieces, `pieces.json`."""
+        """Write a file; in a folder, write `target_vocab.txt` and, for pieces, `pieces.json`.
+
+        Raises:
+            ValueError: If a word contains a line break, because the file has one word per line.
+        """
         path = Path(path)
+        broken = next((word for word in self.words if "\n" in word or word.endswith("\r")), None)
+        if broken is not None:
+            raise ValueError(f"Expected words without line breaks, got {broken!r}.")
         if path.is_dir():
             if self.pieces is not None:
                 self.pieces.save(str(path / PIECES_NAME))

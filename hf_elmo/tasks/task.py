@@ -234,7 +234,12 @@ def predict(
         batch_size: Examples that run at once.
         find: Method of the model to call, such as a classifier's `rank`; None = `predict`.
         bar: Progress bar that counts the examples; None = no bar.
+
+    Raises:
+        ValueError: If the batch size is below 1.
     """
+    if batch_size < 1:
+        raise ValueError(f"Expected a batch size of at least 1, got {batch_size}.")
     was_training, inputs = model.training, inputs.for_model(model)
     if was_training:  # only then: `train` clears the biLM's caches
         model.train(False)

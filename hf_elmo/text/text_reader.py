@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from functools import cache, lru_cache, partial
 from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
 import fsspec
 from fsspec.core import has_magic
@@ -78,9 +78,10 @@ def read_files(
 
     Raises:
         FileNotFoundError: If a pattern matches no file.
-        ValueError: If a weight is not above 0 and finite, a file has two weights, or its name is
-            that of a dataset, but the format is text.
+        ValueError: If a weight is not above 0 and finite, a file has two weights, its name is that
+            of a dataset, but the format is text, or the format is unknown.
     """
+    _check_format(input_format)
     weights = _weigh_all(patterns, has_weights, leave_out)
     if input_format == "text":
         check_text_names(weights)
@@ -125,8 +126,10 @@ def read_dataset(
         are skipped.
 
     Raises:
-        ValueError: If an example lacks the column, or the column contains something else, or a NUL.
+        ValueError: If an example lacks the column, the column contains something else, or a NUL,
+            or the format is unknown.
     """
+    _check_format(input_format)
     is_text, name = input_format == "text", f"column {column!r}"
 
     def read_examples() -> Iterator[Any]:
@@ -167,10 +170,17 @@ def read_sentences(
         An iterator of sentences. An empty line of `"text"` is an empty sentence.
 
     Raises:
-        ValueError: If a line is not UTF-8, or does not have the format.
+        ValueError: If a line is not UTF-8, or does not have the format, or the format is unknown.
     """
+    _check_format(input_format)
     lines = _check_lines(decode_lines(stream, name), name)
     return _cut(lines, input_format, pipeline, name)
+
+
+def _check_format(name: str) -> None:
+    formats = get_args(InputFormat)
+    if name not in formats:
+        raise ValueError(f"Expected one of the formats {', '.join(formats)}, got {name!r}.")
 
 
 def find_files(pattern: str) -> list[str]:

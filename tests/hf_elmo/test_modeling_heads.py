@@ -98,6 +98,13 @@ def test_language_model_ignores_labels_of_minus_100(language_model: ElmoForPreTr
     assert_close(out.loss, (forward + backward) / 2)
 
 
+def test_a_classifier_of_words_refuses_labels_of_another_shape(tiny_config: ElmoConfig) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config)
+    batch = make_batch(tiny_config, SENTENCES)
+    with pytest.raises(ValueError, match=r"labels of shape \(5, 6\), got \(6, 5\)"):
+        model(*batch, labels=torch.zeros(6, 5, dtype=torch.long))
+
+
 def test_language_model_refuses_labels_of_another_shape(
     language_model: ElmoForPreTraining,
 ) -> None:

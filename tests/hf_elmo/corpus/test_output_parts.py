@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.corpus.embed_files import embed_file
+from hf_elmo.corpus.output_parts import delete_folder
 from hf_elmo.corpus.rows import Settings
 from hf_elmo.onnx import OrtElmoModel
 
@@ -126,6 +127,28 @@ def test_files_of_others_in_the_folder_for_parts_are_kept(
     with pytest.raises(FileExistsError, match=r"but it contains thesis\.txt"):
         embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
     assert (folder / "thesis.txt").exists()
+
+
+def test_parts_without_the_settings_of_their_run_are_kept(
+    tiny_model: ElmoModel, text: Path
+) -> None:
+    folder = text.with_name("vectors.h5.partial")
+    folder.mkdir()
+    (folder / "00000007.safetensors").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"settings\.json is missing\. Move this folder"):
+        embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
+    assert (folder / "00000007.safetensors").read_text() == "mine"
+
+
+def test_settings_are_deleted_after_the_parts_that_they_identify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("settings.json", "00000000.safetensors"):
+        (tmp_path / name).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda folder: None)  # as if the process is killed here
+        delete_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
 def test_parts_in_the_folder_of_another_are_not_deleted_through_a_link(

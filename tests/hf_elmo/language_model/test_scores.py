@@ -151,3 +151,16 @@ def test_an_unknown_direction_is_refused(model: ElmoForPreTraining) -> None:
 def test_a_string_is_no_sentence(model: ElmoForPreTraining) -> None:
     with pytest.raises(TypeError, match="Expected a list of words as sentence 0; got 'the cat'"):
         next(score_sentences(["the cat"], model, ElmoTokenizer(), VOCABULARY))
+
+
+def test_the_vocabulary_of_another_model_is_refused(model: ElmoForPreTraining) -> None:
+    other = TargetVocabulary([*VOCABULARY.words, "zebra"])
+    with pytest.raises(ValueError, match="Expected a vocabulary of 9 words, one for each row of t"):
+        list(score_sentences(SENTENCES, model, ElmoTokenizer(), other))
+    with pytest.raises(ValueError, match="Expected a vocabulary of 9 words"):
+        find_substitutes(SENTENCES[0], 0, model, ElmoTokenizer(), other)
+
+
+def test_at_least_one_substitute_is_asked_for(model: ElmoForPreTraining) -> None:
+    with pytest.raises(ValueError, match="Expected a count of at least 1, got 0"):
+        find_substitutes(SENTENCES[0], 0, model, ElmoTokenizer(), VOCABULARY, count=0)

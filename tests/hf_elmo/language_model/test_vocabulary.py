@@ -119,3 +119,9 @@ def test_pieces_are_saved_with_their_vocabulary(tmp_path: Path) -> None:
 def test_empty_lines_at_the_end_of_a_file_are_no_words(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("<S>\n</S>\n<UNK>\na\n\n\n")
     assert TargetVocabulary.from_file(tmp_path / "v.txt").words == ["<S>", "</S>", "<UNK>", "a"]
+
+
+def test_a_word_with_a_line_break_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Expected words without line breaks, got 'a\\nb'"):
+        TargetVocabulary([*SPECIAL_WORDS, "a\nb"]).save(tmp_path / "words.txt")
+    assert not list(tmp_path.iterdir())

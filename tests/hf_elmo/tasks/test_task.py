@@ -22,6 +22,12 @@ def test_batches_hold_examples_of_like_length() -> None:
     assert batches == [[1, 4], [2, 0], [3]]
 
 
+def test_a_batch_has_at_least_one_example(make_case: Callable[..., Any]) -> None:
+    case = make_case("sentiment")
+    with pytest.raises(ValueError, match="Expected a batch size of at least 1, got -1"):
+        predict(case.task, case.model, case.inputs, case.examples, batch_size=-1)
+
+
 def test_predictions_come_in_the_order_of_the_examples(
     task_name: str, make_case: Callable[..., Any]
 ) -> None:

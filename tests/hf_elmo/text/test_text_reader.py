@@ -451,3 +451,13 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         find_files(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="It is not a regular file"):
         find_files(str(tmp_path / "pipe"))
+
+
+def test_an_unknown_format_is_an_error(tmp_path: Path) -> None:
+    for read in (
+        lambda form: read_files(write(tmp_path, a=["x"]), form),
+        lambda form: read_dataset([{"text": "x"}], input_format=form),
+        lambda form: read_sentences(io.BytesIO(b"x"), form),
+    ):
+        with pytest.raises(ValueError, match="of the formats text, raw, conllu, got 'CoNLLU'"):
+            read("CoNLLU")
