@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hf_elmo.array_operations import are_finite, join, stack
 from hf_elmo.bilm import ElmoBilm
+from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.loading import ElmoPreTrainedModel, find_input_device
 from hf_elmo.scalar_mix import mix_as_configured
@@ -164,12 +165,14 @@ def embed_pieces(
         An iterator of pieces, in order. A sentence without words is one empty piece.
 
     Raises:
-        ValueError: If an argument is out of range, or the model is in training mode.
+        ValueError: If an argument is out of range, the model is in training mode, or the tokenizer
+            has other special character ids than the model.
         TypeError: If a sentence is a string, or a word is not a string.
     """
     bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
+    _check_tokenizer(bilm.config, tokenizer)
     dtype = bilm.dtype if dtype is None else dtype
     bilm = choose_backend(bilm, backend, quantization)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
@@ -207,6 +210,17 @@ def _check_arguments(
         )
     if model.training:
         raise ValueError("Expected a model in evaluation mode. Call model.eval() first.")
+
+
+def _check_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
+    """Refuse the tokenizer of another biLM, whose marks of words would be read as characters."""
+    for name in SPECIAL_CHAR_IDS if config.char_embedding_size else ():
+        expected, got = getattr(config, name), getattr(tokenizer, name)
+        if got != expected:
+            raise ValueError(
+                f"Expected a tokenizer with {name}={expected}, as the biLM has, got {got}. Load "
+                "the tokenizer from the folder of the biLM, or use ElmoTokenizer.from_config."
+            )
 
 
 def _check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:

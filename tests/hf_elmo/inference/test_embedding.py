@@ -330,3 +330,9 @@ def test_vectors_that_overflow_are_refused(tiny_model: ElmoModel, backend: Backe
         tiny_model.token_encoder.projection.weight.fill_(3e38)
     with pytest.raises(ValueError, match="Expected finite vectors, got NaN or infinity"):
         list(embed([["A", "bank"]], tiny_model, tokenizer, backend=backend))
+
+
+def test_the_tokenizer_of_another_bilm_is_refused(tiny_model: ElmoModel) -> None:
+    other = ElmoTokenizer(word_start_char_id=257)
+    with pytest.raises(ValueError, match=r"Expected a tokenizer with word_start_char_id=259, as t"):
+        next(embed([["a"]], tiny_model, other))
