@@ -11,7 +11,7 @@ from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .scores import convert_to_perplexity, score_sentences
-from .vocabulary import TargetVocabulary
+from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 from .window_streams import SentenceStream, WindowCollator, WindowStream
 from .windowed_model import WindowedLanguageModel
 
@@ -158,8 +158,8 @@ def evaluate_text(
     sums = LossSum()
     for scores in score_sentences(text(None), model, tokenizer, vocabulary, with_both=False):
         directions = [x for x in (scores.forward, scores.backward) if x is not None]
-        is_word = torch.ones(2, len(scores.words) + 1, dtype=torch.bool)
-        is_word[0, -1] = is_word[1, 0] = False  # </S> comes last, <S> first
-        masks = list(is_word[: len(directions)])
+        is_word = [word not in (SENTENCE_START, SENTENCE_END) for word in scores.words]
+        targets = torch.tensor([[*is_word, False], [False, *is_word]])  # </S> is last, <S> first
+        masks = list(targets[: len(directions)])
         sums.add([-x for x in directions], masks, scores.num_unknown)
     return sums.perplexity()

@@ -175,7 +175,9 @@ def pretrain(
     max_grad_norm: Annotated[
         float,
         typer.Option(
-            help="Maximum gradient norm, for a loss that is summed over a window, as in bilm-tf."
+            help="Maximum gradient norm, for a loss that is summed over a window, as in bilm-tf; "
+            "0 = no maximum.",
+            min=0.0,
         ),
     ] = 10.0,
     bfloat16: Annotated[

@@ -28,6 +28,7 @@ WARMUP_STEPS = 1000  # of AdamW
 RATE_FACTORS: dict[SchedulerType, Callable[[float], float]] = {
     SchedulerType.COSINE: lambda done: (1 + math.cos(math.pi * done)) / 2,
     SchedulerType.LINEAR: lambda done: 1 - done,
+    SchedulerType.CONSTANT_WITH_WARMUP: lambda _: 1.0,
 }
 
 
@@ -128,3 +129,14 @@ def make_schedule(
         return min(1.0, rise) * shape(min(1.0, done))
 
     return LambdaLR(optimizer, factor)
+
+
+def set_next_rates(schedule: LambdaLR) -> None:
+    """Set the learning rates of the next step: a resumed run may have another length."""
+    rates = [
+        rate * factor(schedule.last_epoch)
+        for rate, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+    ]
+    for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule._last_lr = rates

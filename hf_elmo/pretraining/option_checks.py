@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from functools import partial
@@ -74,8 +75,8 @@ def check_options(context: typer.Context) -> None:
     """Refuse contradictory options, and options that differ from those of the resumed run."""
     options = context.params
     output = Path(options["output"])  # a string in typer 0.20
-    if options["epochs"] == 0:
-        raise ValueError("Expected --epochs above 0.")
+    if not 0 < options["epochs"] < math.inf:
+        raise ValueError(f"Expected --epochs above 0 and finite, got {options['epochs']}.")
     if options["learning_rate"] is not None and not options["learning_rate"] > 0:
         raise ValueError(f"Expected --learning-rate above 0, got {options['learning_rate']}.")
     if options["ema"] == 1:

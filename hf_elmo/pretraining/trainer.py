@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import (
     SchedulerType,
     TrainerCallback,
@@ -34,7 +34,7 @@ from hf_elmo.training.checkpoints import (
     list_files,
 )
 
-from .learning_rate import RATE_FACTORS, TrainingClock, make_schedule
+from .learning_rate import RATE_FACTORS, TrainingClock, make_schedule, set_next_rates
 
 STATE_PARTS = ("forward_h", "forward_c", "backward_h", "backward_c")
 ADAGRAD_ACCUMULATOR = 1.0  # bilm-tf's initial value (bilm/training.py)
@@ -109,7 +109,10 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
     def restore_position(self, checkpoint: Path) -> bool:
         """Restore the used training time; return whether the steps or the time are used up."""
-        self._clock.elapsed = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))["seconds"]
+        position = json.loads((checkpoint / POSITION_NAME).read_text("utf-8"))
+        self._clock.elapsed = position["seconds"]
+        # The default depends on the number of steps, which may change; older versions lack it.
+        self.args.warmup_steps = position.get("warmup_steps", self.args.warmup_steps)
         return self.state.global_step >= self.args.max_steps or self._clock.fraction() >= 1
 
     def get_train_dataloader(self) -> Any:
@@ -145,6 +148,11 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             self._created_lr_scheduler = True
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, optimizer)
         return scheduler
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR):
+            set_next_rates(self.lr_scheduler)
 
     def compute_loss(  # type: ignore[override]  # no outputs to return
         self, model: nn.Module, inputs: dict[str, Tensor], **_: Any
@@ -187,6 +195,8 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log the perplexity of the training softmax, sampled or full, and the speed."""
+        # Trainer counts from the last resume.
+        self.state.epoch = self.state.global_step / self.args.max_steps
         if "loss" in logs:
             logs["perplexity"] = convert_to_perplexity(logs["loss"])
             logs["hours"] = self._clock.elapsed / 3600
@@ -212,6 +222,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             position = self._stream.state_dict() | {
                 "num_windows": self.model.num_windows,
                 "seconds": self._clock.now(),
+                "warmup_steps": self.args.warmup_steps,
                 "is_averaged": self._average is not None,
                 "num_processes": self.args.world_size,
             }

@@ -250,7 +250,11 @@ def _is_address(name: str) -> bool:
 
 
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the stream of a file, decompressed according to the suffix of its name."""
+    """Return the stream of a file, decompressed according to the suffix of its name.
+
+    Raises:
+        ValueError: If a compressed file is empty, as after a failed copy.
+    """
     openers: dict[str, Callable[[BinaryIO], Any]] = {
         ".gz": gzip.open,
         ".bz2": bz2.open,
@@ -258,7 +262,13 @@ def decompress(stream: BinaryIO, name: str) -> BinaryIO:
         ".zst": _open_zstandard,
     }
     opener = openers.get(Path(name).suffix.lower())
-    return stream if opener is None else opener(stream)
+    if opener is None:
+        return stream
+    if stream.seekable():  # not that of a server that sends complete files only
+        if not stream.read(1):  # not an error for gzip
+            raise ValueError(f"Expected a complete compressed file, but {name} is empty.")
+        stream.seek(0)
+    return opener(stream)
 
 
 def _open_zstandard(stream: BinaryIO) -> BinaryIO:

@@ -149,6 +149,18 @@ def test_the_average_is_that_of_the_losses_of_both_directions(
     assert result.average == pytest.approx(math.exp(mean))
 
 
+def test_boundaries_in_the_text_do_not_count_as_words_in_either_protocol(
+    load: Callable[[str], Loaded],
+) -> None:
+    loaded = load("train_tiny")
+    sentence = ["the", "<S>", "old", "man", "</S>", "."]
+    results = (
+        evaluate_text(*loaded, lambda _: iter([sentence])),
+        evaluate_stream(*loaded, lambda _: iter([sentence]), batch_size=1),
+    )
+    assert results[0].per_word == pytest.approx(results[1].per_word, rel=1e-5)
+
+
 def test_a_perplexity_beyond_all_floats_is_infinite() -> None:
     scores = SentenceScores(["a"], torch.tensor([-800.0, 0.0]), torch.tensor([0.0, -1e5]), None)
     assert scores.pseudo_perplexity == math.inf

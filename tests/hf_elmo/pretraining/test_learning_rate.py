@@ -36,6 +36,11 @@ def test_the_rate_falls_with_the_steps(shape: str, rates: list[float]) -> None:
     assert find_rates(TrainingClock(), shape, 0, 4) == pytest.approx(rates, abs=1e-5)
 
 
+def test_a_constant_rate_rises_from_the_first_step_too() -> None:
+    rates = find_rates(TrainingClock(), "constant_with_warmup", 2, 4)
+    assert rates == [0.5, 1.0, 1.0, 1.0, 1.0]
+
+
 def test_the_rate_rises_in_the_warm_up() -> None:
     assert find_rates(TrainingClock(), "linear", 4, 8)[:4] == [0.25, 0.4375, 0.5625, 0.625]
 

@@ -164,6 +164,39 @@ def test_training_resumed_after_any_step_is_exact(
         assert torch.equal(weights(second)[name], value), name
 
 
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_a_longer_run_goes_on_with_its_own_learning_rates(
+    tmp_path: Path, tiny_config: ElmoConfig, schedule: str
+) -> None:
+    options = {"lr_scheduler_type": schedule, "warmup_steps": 2}
+    steps = {"save_strategy": "steps", "save_steps": 3}
+    make_trainer(tmp_path, tiny_config, max_steps=3, **steps, **options).train()
+    options["warmup_steps"] = 6  # as a default that depends on the number of steps
+    longer = make_trainer(tmp_path, tiny_config, max_steps=6, **options)
+    longer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+
+    whole = make_trainer(
+        tmp_path / "whole", tiny_config, max_steps=6, **options | {"warmup_steps": 2}
+    )
+    whole.train()
+    rates, expected = (
+        [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
+        for trainer in (longer, whole)
+    )
+    assert rates[3:] == expected[3:]
+    assert min(rates[3:]) > 0
+
+
+def test_the_log_shows_the_completed_share_of_the_steps_after_a_resume_too(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=3).train()
+    second = make_trainer(tmp_path, tiny_config)
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    shares = [entry["epoch"] for entry in second.state.log_history if "loss" in entry]
+    assert shares == pytest.approx([step / 6 for step in range(1, 7)], abs=1e-4)
+
+
 def test_resuming_skips_a_checkpoint_that_is_not_whole(
     tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:

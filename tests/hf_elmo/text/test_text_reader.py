@@ -318,6 +318,17 @@ def test_a_compressed_file_that_is_damaged_is_named(
         list(read_files([tmp_path / f"a{suffix}"])(None))
 
 
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])
+def test_an_empty_compressed_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    if suffix == "zst":
+        pytest.importorskip("zstandard")
+    (tmp_path / f"a.{suffix}").touch()
+    with pytest.raises(
+        ValueError, match=rf"a complete compressed file, but .*a\.{suffix} is empty"
+    ):
+        list(read_files([tmp_path / f"a.{suffix}"])(None))
+
+
 def test_zstandard_frames_with_a_large_window_are_read(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     parameters = zstandard.ZstdCompressionParameters(window_log=28)
