@@ -63,7 +63,13 @@ class LayerCache:
         self._cells: npt.NDArray[np.int16]
         self._file: IO[bytes] | None = None
         if self.folder is None or num_cells == 0:
-            self._cells = np.empty(num_cells, dtype=np.int16)
+            try:
+                self._cells = np.empty(num_cells, dtype=np.int16)
+            except MemoryError as error:
+                raise ValueError(
+                    f"Expected a cache that fits in the memory, got {self.max_bytes:,} bytes. Give "
+                    "a smaller number: --cache-bytes of train, max_bytes in spaCy."
+                ) from error
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = TemporaryFile(dir=self.folder)  # noqa: SIM115 (closed with the cells)

@@ -14,6 +14,7 @@ from transformers import set_seed
 
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file, write_file
 from hf_elmo.files.output_lock import locks_output
 from hf_elmo.inference.layer_cache import DEFAULT_BYTES, LayerCache
@@ -36,7 +37,7 @@ from .static_vectors import STATIC_WORDS_NAME, StaticVectors, read_vectors, scal
 from .task import Task, Use
 from .task import predict as predict_examples
 from .task_inputs import WordInputs
-from .trainer import TaskTrainer, make_arguments
+from .trainer import CacheFilling, TaskTrainer, make_arguments
 
 EXAMPLES_PER_PART = 2**12  # predicted and written at a time, to limit memory
 
@@ -179,6 +180,7 @@ def train(
     arguments = make_arguments(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"
     )
+    sentences = [words for e in [*examples, *heldout] for words in chosen.texts(e)]
     trainer = TaskTrainer(
         chosen,
         inputs.model,
@@ -187,9 +189,8 @@ def train(
         inputs=inputs,
         train=examples,
         dev=heldout,
-        callbacks=[clock],
+        callbacks=[clock, CacheFilling(inputs, sentences)],
     )
-    inputs.fill([words for e in [*examples, *heldout] for words in chosen.texts(e)])
     trainer.train(resume_from_checkpoint=resume)
     trainer.evaluate()
     trainer.save_model()
@@ -234,6 +235,10 @@ def _make_model(
     """Make a new model; return the `WordInputs` that holds it."""
     folder = resolve_name(name)
     bilm = ElmoModel.from_pretrained(folder)
+    given, _ = ElmoConfig.get_config_dict(folder)
+    if given["model_type"] != ElmoConfig.model_type:  # a task model, with the mix of its own task
+        for field in ("mix_layers", "mix_layer_norm", "mix_l2"):
+            setattr(bilm.config, field, getattr(ElmoConfig, field))
     if static is not None:
         fields["static_vocab_size"] = 1 + len(static.words)
         fields["static_size"] = static.table.shape[1]

@@ -67,8 +67,15 @@ def scale_vectors(table: Tensor) -> Tensor:
     """Scale static vectors `(words, width)` to a mean square of 1, similar to ELMo's values.
 
     Programs write vectors of very different norms. A short training run does not adjust to them.
+
+    Raises:
+        ValueError: If all numbers are 0.
     """
-    return table / table.square().mean().sqrt().clamp(min=torch.finfo(table.dtype).tiny)
+    # In float64, because a square can be too large for float32.
+    norm = torch.linalg.vector_norm(table, dtype=torch.float64)
+    if not norm:
+        raise ValueError("Expected static vectors with other numbers than 0, got only zeros.")
+    return table * (table.numel() ** 0.5 / norm.item())
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:

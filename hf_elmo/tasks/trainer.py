@@ -184,6 +184,22 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
         self._inputs.save(folder)
 
 
+class CacheFilling(TrainerCallback):
+    """Let the biLM read all sentences before the first step, so that rounding is always alike.
+
+    Args:
+        inputs: Makes the model's inputs, and has the cache.
+        sentences: All sentences of the run.
+    """
+
+    def __init__(self, inputs: WordInputs, sentences: Sequence[Sequence[str]]) -> None:
+        self._inputs, self._sentences = inputs, sentences
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Fill the cache; a run that is at its end does not begin."""
+        self._inputs.fill(self._sentences)
+
+
 class LengthSampler(Sampler[int]):
     """Shuffle examples differently in each epoch; a batch has examples of similar length.
 

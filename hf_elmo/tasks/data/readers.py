@@ -224,14 +224,13 @@ def _unescape(leaf: str) -> str:
 def _is_parenthesis(line: str) -> bool:
     """Return whether a line in brackets is a sentence, such as `( It works )`, and no tree.
 
-    A tree has a number as its label, or several nodes: each holds one word, or several nodes.
+    Each node of a tree holds one word, or several nodes. The label of a single node is a number.
     """
-    if re.match(r"\s*\(\s*[+-]?\d+\s", line):
-        return False
-    is_nested, count = line.count("(") > 1, 1
+    is_labelled = line.count("(") > 1 or re.match(r"\s*\(\s*[+-]?\d+\s", line)
+    count = 1
     while count:
         line, count = TREE_NODE.subn("\0", line)
-    return not (is_nested and line.strip() == "\0")
+    return not (is_labelled and line.strip() == "\0")
 
 
 class Pair(NamedTuple):

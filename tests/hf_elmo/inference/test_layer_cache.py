@@ -165,3 +165,10 @@ def test_forked_process_keeps_nothing_in_the_cells_it_shares(
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert len(list(cache.fetch([["a"], ["b"]], compute))) == 2
     assert len(cache) == 1
+
+
+def test_a_cache_beyond_the_memory_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="a cache that fits in the memory, got 1,000,000,000,000,0"
+    ):
+        LayerCache(10**18)

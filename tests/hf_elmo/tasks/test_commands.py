@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from hf_elmo.__main__ import app as APP
 from hf_elmo.tasks import commands, load_task_model
+from hf_elmo.tasks.task_inputs import WordInputs
 from hf_elmo.training.time_bound import read_seconds
 
 TEXT = "The\tO\nold\tB-A\ncat\tI-A\n\nNo\tO\nbank\tB-B\n\nA\tO\ncat\tB-A\n"
@@ -95,6 +96,17 @@ def test_a_model_that_mixes_one_layer_is_tested(
     printed = train(data, tmp_path / "my-ner", tiny_folder, "--mix-layers", "top")
     scores = json.loads(printed.splitlines()[-1])
     assert json.loads(run("test", tmp_path / "my-ner", data)) == scores
+
+
+def test_the_mix_of_a_task_model_is_not_taken_over_with_its_bilm(
+    data: Path, tiny_folder: Path, tmp_path: Path
+) -> None:
+    other, output = tmp_path / "other", tmp_path / "my-ner"
+    options = ["--mix-layers", "words", "--layer-norm", "sentence", "--mix-l2", "0"]
+    train(data, other, tiny_folder, *options)
+    train(data, output, other)
+    config = load_task_model(str(output))[1].config.bilm
+    assert (config.mix_layers, config.mix_layer_norm, config.mix_l2) == ("all", "none", 0.1)
 
 
 def test_a_run_ends_by_its_patience_and_halves_its_rate_until_then(
@@ -250,7 +262,9 @@ def test_a_model_of_no_task_is_refused(data: Path, tiny_folder: Path) -> None:
     assert "Expected a model of a task" in result.output
 
 
-def test_training_ends_when_its_time_is_over(data: Path, tiny_folder: Path, tmp_path: Path) -> None:
+def test_training_ends_when_its_time_is_over(
+    data: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "my-ner"
     train(data, output, tiny_folder, "--max-minutes", "0", "--batch-size", "1")
     (checkpoint,) = output.glob("checkpoint-*")
@@ -258,6 +272,7 @@ def test_training_ends_when_its_time_is_over(data: Path, tiny_folder: Path, tmp_
     assert read_seconds(output) > 0
     tested = json.loads(run("test", output, data))
     assert set(tested) == {"precision", "recall", "f1"}
+    monkeypatch.setattr(WordInputs, "fill", lambda *_: pytest.fail("read the text again"))
     train(data, output, tiny_folder, "--max-minutes", "0", "--batch-size", "1", "--resume")
     assert list(output.glob("checkpoint-*")) == [checkpoint]
 

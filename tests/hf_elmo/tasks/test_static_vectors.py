@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hf_elmo.tasks.static_vectors import read_vectors
+from hf_elmo.tasks.static_vectors import read_vectors, scale_vectors
 
 TABLE = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
 
@@ -115,3 +115,10 @@ def test_vectors_of_one_number_have_no_first_line(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("cat 0.5\nsat 2\n")
     assert read_vectors(path).words == ["cat", "sat"]
+
+
+def test_large_vectors_are_scaled_and_zeros_are_refused() -> None:
+    scaled = scale_vectors(TABLE * 1e38)  # squares beyond float32
+    assert_close(scaled, TABLE / TABLE.square().mean().sqrt())
+    with pytest.raises(ValueError, match="with other numbers than 0, got only zeros"):
+        scale_vectors(torch.zeros(2, 2))

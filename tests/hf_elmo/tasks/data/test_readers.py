@@ -140,6 +140,7 @@ def test_sentences_are_read_without_labels_for_prediction(tmp_path: Path) -> Non
     "line",
     [
         *("( He left . )", "( It works )", "( He ( the boss ) left )", "(He (the boss) left)"),
+        *("(2 of them left)", "( 2 of them left )", "(3 works now)"),
         *("(a)", "( good )", "( He ( left ) )", "( He ( really left ) )", "( a b ) ( c d )"),
     ],
 )
