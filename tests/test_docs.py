@@ -40,6 +40,7 @@ COMMAND = re.compile(r"(elmo-convert|python -m hf_elmo (\w+)|torchrun .*-m hf_el
 OPTIONS_OF_OTHERS = {
     "--all",
     "--components",
+    "--exclude",
     "--paths",
     "--help",
     "--index-url",
