@@ -78,8 +78,8 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
             )
     if not path.exists() and any(folder.glob(PARTS)):
         raise FileExistsError(
-            f"{folder} is the folder for parts of the output, but its parts are not of such a run: "
-            f"{SETTINGS_NAME} is missing. Move this folder, or choose another output."
+            f"{folder} is the folder for parts of the output, but {SETTINGS_NAME}, which "
+            "identifies its parts, is missing. Move this folder, or choose another output."
         )
     for leftover in folder.glob("*.temporary"):
         leftover.unlink()
@@ -107,10 +107,10 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
 
 def delete_folder(folder: Path) -> None:
     """Delete the folder for the parts: the settings after the parts, which they identify."""
-    for part in folder.glob(PARTS):
+    for part in [] if folder.is_symlink() else folder.glob(PARTS):
         part.unlink()
     if folder.exists():
-        shutil.rmtree(folder)
+        shutil.rmtree(folder)  # refuses a link
 
 
 def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:

@@ -74,8 +74,7 @@ def embed_layers(
         sentence, in order.
 
     Raises:
-        ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string, or a word is not a string.
+        ValueError, TypeError: As `embed_pieces`.
     """
     pieces = embed_pieces(sentences, model, tokenizer, dtype=dtype, **options)
     return (join([p.vectors for p in group], -2) for group in _by_sentence(pieces))
@@ -107,8 +106,7 @@ def embed(
         with a first axis of layers if `layers="all"`, and without the axis of words if pooled.
 
     Raises:
-        ValueError: If an argument is out of range, or the model is in training mode.
-        TypeError: If a sentence is a string, or a word is not a string.
+        ValueError, TypeError: As `embed_pieces`; also if the data type is another one.
     """
     if np.dtype(dtype) not in (np.float16, np.float32, np.float64):
         raise ValueError(f"Expected dtype float16, float32 or float64, got {np.dtype(dtype)}.")
@@ -172,7 +170,7 @@ def embed_pieces(
     bilm = cast(ElmoBilm, model.base_model)
     look_ahead = LOOK_AHEAD * max_batch_tokens if look_ahead is None else look_ahead
     _check_arguments(bilm, layers, pooling, max_batch_tokens, look_ahead)
-    _check_tokenizer(bilm.config, tokenizer)
+    check_tokenizer(bilm.config, tokenizer)
     dtype = bilm.dtype if dtype is None else dtype
     bilm = choose_backend(bilm, backend, quantization)
     mixes_late = layers == "mix" and bilm.config.mix_layer_norm != "none"
@@ -212,7 +210,7 @@ def _check_arguments(
         raise ValueError("Expected a model in evaluation mode. Call model.eval() first.")
 
 
-def _check_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
+def check_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:
     """Refuse the tokenizer of another biLM, whose marks of words would be read as characters."""
     for name in SPECIAL_CHAR_IDS if config.char_embedding_size else ():
         expected, got = getattr(config, name), getattr(tokenizer, name)

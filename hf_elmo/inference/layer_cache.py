@@ -65,7 +65,7 @@ class LayerCache:
         if self.folder is None or num_cells == 0:
             try:
                 self._cells = np.empty(num_cells, dtype=np.int16)
-            except MemoryError as error:
+            except (MemoryError, ValueError) as error:  # ValueError: beyond all addresses
                 raise ValueError(
                     f"Expected a cache that fits in the memory, got {self.max_bytes:,} bytes. Give "
                     "a smaller number: --cache-bytes of train, max_bytes in spaCy."

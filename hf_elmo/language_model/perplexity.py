@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hf_elmo.inference.embedding import check_tokenizer
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .scores import convert_to_perplexity, score_sentences
+from .scores import check_size, convert_to_perplexity, score_sentences
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 from .window_streams import SentenceStream, WindowCollator, WindowStream
 from .windowed_model import WindowedLanguageModel
@@ -110,8 +111,11 @@ def evaluate_stream(
         The perplexities, with the full softmax.
 
     Raises:
-        ValueError: If there are fewer sentences than rows.
+        ValueError: If there are fewer sentences than rows, or the vocabulary or the tokenizer does
+            not fit the model.
     """
+    check_size(vocabulary, model)
+    check_tokenizer(model.config, tokenizer)
     sentences = SentenceStream(text, num_passes=1)
     stream = WindowStream(
         sentences,
@@ -153,7 +157,8 @@ def evaluate_text(
         text: Sentences to predict. Words outside the vocabulary count as `<UNK>`.
 
     Raises:
-        ValueError: If there is no sentence.
+        ValueError: If there is no sentence, or the vocabulary or the tokenizer does not fit the
+            model.
     """
     sums = LossSum()
     for scores in score_sentences(text(None), model, tokenizer, vocabulary, with_both=False):

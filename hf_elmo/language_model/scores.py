@@ -89,7 +89,7 @@ def score_sentences(
         ValueError: If the vocabulary does not have one word for each row of the softmax.
         TypeError: If a sentence is a string, or a word is not a string.
     """
-    _check_size(vocabulary, model)
+    check_size(vocabulary, model)
     softmax = model.softmax
     start, end = vocabulary.boundary_ids
     for words, hidden in _predict(sentences, model, tokenizer):
@@ -147,7 +147,7 @@ def find_substitutes(
         raise ValueError(f"Expected direction forward, backward or both, got {direction!r}.")
     if count < 1:
         raise ValueError(f"Expected a count of at least 1, got {count}.")
-    _check_size(vocabulary, model)
+    check_size(vocabulary, model)
     softmax = model.softmax
     ((_, hidden),) = _predict([words], model, tokenizer)
     direction = direction or ("both" if len(hidden) == 2 else "forward")
@@ -166,7 +166,8 @@ def find_substitutes(
     return [Substitute(vocabulary.words[row], value) for row, value in pairs]
 
 
-def _check_size(vocabulary: TargetVocabulary, model: ElmoForPreTraining) -> None:
+def check_size(vocabulary: TargetVocabulary, model: ElmoForPreTraining) -> None:
+    """Refuse a vocabulary that does not have one word for each row of the softmax."""
     if len(vocabulary) != model.config.vocab_size:
         raise ValueError(
             f"Expected a vocabulary of {model.config.vocab_size} words, one for each row of the "

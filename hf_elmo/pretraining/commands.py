@@ -176,8 +176,7 @@ def pretrain(
         float,
         typer.Option(
             help="Maximum gradient norm, for a loss that is summed over a window, as in bilm-tf; "
-            "0 = no maximum.",
-            min=0.0,
+            "0 = no maximum."
         ),
     ] = 10.0,
     bfloat16: Annotated[

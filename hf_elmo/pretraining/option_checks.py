@@ -79,6 +79,10 @@ def check_options(context: typer.Context) -> None:
         raise ValueError(f"Expected --epochs above 0 and finite, got {options['epochs']}.")
     if options["learning_rate"] is not None and not options["learning_rate"] > 0:
         raise ValueError(f"Expected --learning-rate above 0, got {options['learning_rate']}.")
+    if not options["max_grad_norm"] >= 0:
+        raise ValueError(
+            f"Expected --max-grad-norm of 0 (no maximum) or above, got {options['max_grad_norm']}."
+        )
     if options["ema"] == 1:
         raise ValueError("Expected --ema below 1: a decay of 1 keeps the first weights.")
     if options["patience"] is not None and not options["valid"]:

@@ -72,10 +72,10 @@ def scale_vectors(table: Tensor) -> Tensor:
         ValueError: If all numbers are 0.
     """
     # In float64, because a square can be too large for float32.
-    norm = torch.linalg.vector_norm(table, dtype=torch.float64)
-    if not norm:
+    size = torch.linalg.vector_norm(table, dtype=torch.float64) / table.numel() ** 0.5
+    if not size:
         raise ValueError("Expected static vectors with other numbers than 0, got only zeros.")
-    return table * (table.numel() ** 0.5 / norm.item())
+    return table / size.to(table.dtype)
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:

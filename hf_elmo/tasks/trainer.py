@@ -185,7 +185,7 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
 
 class CacheFilling(TrainerCallback):
-    """Let the biLM read all sentences before the first step, so that rounding is always alike.
+    """Let the biLM read all sentences before the first step, so that no step depends on batches.
 
     Args:
         inputs: Makes the model's inputs, and has the cache.

@@ -7,7 +7,9 @@ import io
 import logging
 import lzma
 import math
+import os
 import random
+import stat
 import sys
 import zlib
 from bisect import bisect
@@ -264,11 +266,20 @@ def decompress(stream: BinaryIO, name: str) -> BinaryIO:
     opener = openers.get(Path(name).suffix.lower())
     if opener is None:
         return stream
-    if stream.seekable():  # not that of a server that sends complete files only
-        if not stream.read(1):  # not an error for gzip
-            raise ValueError(f"Expected a complete compressed file, but {name} is empty.")
-        stream.seek(0)
+    if _is_empty(stream):  # not an error for gzip
+        raise ValueError(f"Expected a complete compressed file, but {name} is empty.")
     return opener(stream)
+
+
+def _is_empty(stream: BinaryIO) -> bool:
+    """Return whether a file is known to have no bytes; nothing is read, because of pipes."""
+    if hasattr(stream, "size"):  # of fsspec; None = unknown
+        return bool(stream.size == 0)
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:  # no file
+        return False
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def _open_zstandard(stream: BinaryIO) -> BinaryIO:

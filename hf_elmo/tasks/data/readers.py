@@ -226,6 +226,8 @@ def _is_parenthesis(line: str) -> bool:
 
     Each node of a tree holds one word, or several nodes. The label of a single node is a number.
     """
+    if TREE_START.match(line):
+        return False
     is_labelled = line.count("(") > 1 or re.match(r"\s*\(\s*[+-]?\d+\s", line)
     count = 1
     while count:

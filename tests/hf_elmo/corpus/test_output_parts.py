@@ -135,7 +135,7 @@ def test_parts_without_the_settings_of_their_run_are_kept(
     folder = text.with_name("vectors.h5.partial")
     folder.mkdir()
     (folder / "00000007.safetensors").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"settings\.json is missing\. Move this folder"):
+    with pytest.raises(FileExistsError, match=r"settings\.json, which identifies its parts, is"):
         embed_file(text, text.with_name("vectors.h5"), tiny_model, tokenizer, SETTINGS)
     assert (folder / "00000007.safetensors").read_text() == "mine"
 

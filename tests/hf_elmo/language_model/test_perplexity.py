@@ -149,6 +149,21 @@ def test_the_average_is_that_of_the_losses_of_both_directions(
     assert result.average == pytest.approx(math.exp(mean))
 
 
+def test_files_of_another_model_are_refused_in_both_protocols(
+    load: Callable[[str], Loaded],
+) -> None:
+    model, tokenizer, vocabulary = load("train_tiny")
+    others = [
+        (model, tokenizer, TargetVocabulary(vocabulary.words[:-1])),
+        (model, ElmoTokenizer(word_start_char_id=257), vocabulary),
+    ]
+    for loaded in others:
+        with pytest.raises(ValueError, match=r"Expected a (vocabulary of|tokenizer with)"):
+            evaluate_text(*loaded, lambda _: iter([["a"]]))
+        with pytest.raises(ValueError, match=r"Expected a (vocabulary of|tokenizer with)"):
+            evaluate_stream(*loaded, lambda _: iter([["a"]]), batch_size=1)
+
+
 def test_boundaries_in_the_text_do_not_count_as_words_in_either_protocol(
     load: Callable[[str], Loaded],
 ) -> None:

@@ -163,8 +163,11 @@ def test_pretrain_does_not_go_on_with_another_text(folder: Path, trained: Path) 
         (["--split", "train"], "Expected either --split or --train, got both."),
         (["--epochs", 0], "Expected --epochs above 0 and finite, got 0.0."),
         (["--epochs", "inf"], "Expected --epochs above 0 and finite, got inf."),
-        (["--max-grad-norm", "nan"], "Invalid value for '--max-grad-norm'"),
-        (["--max-grad-norm", -1], "Invalid value for '--max-grad-norm'"),
+        (
+            ["--max-grad-norm", "nan"],
+            "Expected --max-grad-norm of 0 (no maximum) or above, got nan",
+        ),
+        (["--max-grad-norm", -1], "Expected --max-grad-norm of 0 (no maximum) or above, got -1.0"),
         (["--ema", 1], "Expected --ema below 1"),
         (["--learning-rate", 0], "Expected --learning-rate above 0"),
     ],

@@ -117,8 +117,11 @@ def test_vectors_of_one_number_have_no_first_line(tmp_path: Path) -> None:
     assert read_vectors(path).words == ["cat", "sat"]
 
 
-def test_large_vectors_are_scaled_and_zeros_are_refused() -> None:
-    scaled = scale_vectors(TABLE * 1e38)  # squares beyond float32
-    assert_close(scaled, TABLE / TABLE.square().mean().sqrt())
+@pytest.mark.parametrize("factor", [1e38, 1e-30])  # their squares are beyond float32
+def test_vectors_of_any_size_are_scaled(factor: float) -> None:
+    assert_close(scale_vectors(TABLE * factor), TABLE / TABLE.square().mean().sqrt())
+
+
+def test_vectors_of_zeros_are_refused() -> None:
     with pytest.raises(ValueError, match="with other numbers than 0, got only zeros"):
         scale_vectors(torch.zeros(2, 2))

@@ -329,6 +329,24 @@ def test_an_empty_compressed_file_is_refused(tmp_path: Path, suffix: str) -> Non
         list(read_files([tmp_path / f"a.{suffix}"])(None))
 
 
+def test_a_compressed_stream_that_cannot_go_back_is_read() -> None:
+    class Stream(io.BytesIO):
+        def seek(self, *_: object) -> int:
+            raise ValueError("Cannot seek streaming HTTP file")
+
+    stream = text_module.decompress(Stream(gzip.compress(b"Ein Satz .\n")), "a.gz")
+    assert list(read_sentences(stream, "text")) == [["Ein", "Satz", "."]]
+
+
+def test_an_empty_compressed_file_of_a_server_is_refused() -> None:
+    with fsspec.open("memory://empty/a.gz", "wb"):
+        pass
+    with pytest.raises(
+        ValueError, match=r"complete compressed file, but memory://.*a\.gz is empty"
+    ):
+        list(read_files(["memory://empty/a.gz"])(None))
+
+
 def test_zstandard_frames_with_a_large_window_are_read(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     parameters = zstandard.ZstdCompressionParameters(window_log=28)

@@ -152,7 +152,13 @@ def test_a_sentence_in_brackets_is_no_tree_in_prediction(line: str, tmp_path: Pa
 @pytest.mark.parametrize(
     "line",
     [
-        *("(3 works)", "(-1 works)", "(3 (2 It) (3 works))", "( -1 ( 0 It ) ( 1 works ) )"),
+        *(
+            "(3 works)",
+            "(-1 works)",
+            "(3 (2 works))",
+            "(3 (2 It) (3 works))",
+            "( -1 ( 0 It ) ( 1 works ) )",
+        ),
         *("(good (x It) (y works))", "( good ( x It ) ( y ( z works ) ( z works ) ) )"),
     ],
 )
