@@ -164,7 +164,7 @@ def evaluate_text(
     for scores in score_sentences(text(None), model, tokenizer, vocabulary, with_both=False):
         directions = [x for x in (scores.forward, scores.backward) if x is not None]
         is_word = [word not in (SENTENCE_START, SENTENCE_END) for word in scores.words]
-        targets = torch.tensor([[*is_word, False], [False, *is_word]])  # </S> is last, <S> first
-        masks = list(targets[: len(directions)])
+        masks = [torch.tensor(x) for x in ([*is_word, False], [False, *is_word])]  # </S>, <S>
+        masks = masks[: len(directions)]
         sums.add([-x for x in directions], masks, scores.num_unknown)
     return sums.perplexity()

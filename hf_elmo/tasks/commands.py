@@ -236,9 +236,8 @@ def _make_model(
     folder = resolve_name(name)
     bilm = ElmoModel.from_pretrained(folder)
     given, _ = ElmoConfig.get_config_dict(folder)
-    if (
-        given.get("model_type", ElmoConfig.model_type) != ElmoConfig.model_type
-    ):  # a task model, with the mix of its own task
+    model_type = given.get("model_type", ElmoConfig.model_type)
+    if model_type != ElmoConfig.model_type:  # a task model, with the mix of its own task
         for field in ("mix_layers", "mix_layer_norm", "mix_l2"):
             setattr(bilm.config, field, getattr(ElmoConfig, field))
     if static is not None:

@@ -185,7 +185,7 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
 
 
 class CacheFilling(TrainerCallback):
-    """Let the biLM read all sentences before the first step, so that no step depends on batches.
+    """Let the biLM read all sentences of a run before its first step.
 
     Args:
         inputs: Makes the model's inputs, and has the cache.
