@@ -1,12 +1,13 @@
 """examples/spacy_train: public files become docs, twins differ in ELMo alone, the table is made."""
 
 import contextlib
-import importlib.util
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -36,19 +37,30 @@ TREES = "(3 (2 A) (3 (3 good) (2 film-LRB-)))\n(0 (1 Too) (0 long))\n"
 QUESTIONS = "LOC:city Where is Rome ?\nHUM:ind Who was Ada ?\n"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+    """Import the scripts of the folder, as they import each other."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(FOLDER))
+    yield importlib.import_module
+    for path in FOLDER.glob("*.py"):
+        if path.stem not in before:
+            sys.modules.pop(path.stem, None)
 
 
-@pytest.fixture(scope="module")
-def make_docs() -> ModuleType:
+@pytest.fixture
+def make_docs(load: Callable[[str], ModuleType]) -> ModuleType:
     return load("make_docs")
+
+
+@pytest.fixture
+def compare(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("compare")
+
+
+@pytest.fixture
+def tables(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("tables")
 
 
 @pytest.fixture
@@ -124,15 +136,18 @@ def test_files_of_ones_own_become_docs(make_docs: ModuleType, tmp_path: Path) ->
 
 @pytest.mark.parametrize("program", ["make_docs", "compare"])
 @pytest.mark.parametrize("setting", ["mine:entities:train", "mine:verses:a:b:c"])
-def test_task_of_another_form_is_an_error_that_shows_it(program: str, setting: str) -> None:
+def test_task_of_another_form_is_an_error_that_shows_it(
+    program: str, setting: str, load: Callable[[str], ModuleType]
+) -> None:
     module = load(program)
     choose = module.choose_sources if program == "make_docs" else module.choose_tasks
     with pytest.raises(typer.BadParameter, match=r"Expected NAME:.*:TRAIN:DEV:TEST.*got mine:"):
         choose(None, [setting])
 
 
-def test_tasks_of_ones_own_are_compared_alone_unless_others_are_named() -> None:
-    compare = load("compare")
+def test_tasks_of_ones_own_are_compared_alone_unless_others_are_named(
+    compare: ModuleType,
+) -> None:
     setting = "mine:ner:a.spacy:b.spacy:c.spacy"
     assert list(compare.choose_tasks(None, [setting])) == ["mine"]
     assert list(compare.choose_tasks("trec", [setting])) == ["trec", "mine"]
@@ -159,25 +174,25 @@ def test_configurations_with_and_without_elmo_are_otherwise_equal(name: str) -> 
     assert with_elmo == without
 
 
-def test_a_point_of_the_curve_is_the_mean_of_its_seeds_and_their_deviation(tmp_path: Path) -> None:
-    compare = load("compare")
+def test_a_point_of_the_curve_is_the_mean_of_its_seeds_and_their_deviation(
+    tables: ModuleType, tmp_path: Path
+) -> None:
     results = {
         # Each doc of TREC has one category: (right, found, to be found).
-        compare.Run("trec", variant, seed, share): {
+        tables.Run("trec", variant, seed, share): {
             "counts": {"accuracy": [(1, 1, 1), (seed if variant == "with" else 0, 1, 1)]}
         }
-        for variant in compare.VARIANTS
+        for variant in tables.VARIANTS
         for seed in (0, 1)
-        for share in compare.SHARES
+        for share in tables.SHARES
     }
-    assert compare.compute_curve(results, "without")[0] == (50, 0)
-    assert compare.compute_curve(results, "with")[0] == pytest.approx((75, 50 / 2**0.5))
-    compare.plot_curve(results, tmp_path / "curve.svg")
+    assert tables.compute_curve(results, "without")[0] == (1, 50, 0)
+    assert tables.compute_curve(results, "with")[0] == pytest.approx((1, 75, 50 / 2**0.5))
+    tables.plot_curve(results, tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").is_file()
 
 
-def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated() -> None:
-    compare = load("compare")
+def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated(compare: ModuleType) -> None:
     vocab = spacy.blank("en").vocab
     words, tags = ["Ada", "slept", "."], ["X", "Y", "."]
     gold = Doc(vocab, words, tags=tags, heads=[1, 1, 1], deps=["nsubj", "ROOT", "punct"])
@@ -197,24 +212,27 @@ def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated() -> None:
     }
 
 
-def test_a_test_set_without_docs_is_refused_before_training(tmp_path: Path) -> None:
+def test_a_test_set_without_docs_is_refused_before_training(
+    compare: ModuleType, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="No docs in"), pytest.warns(UserWarning, match="W090"):
-        load("compare").main(tmp_path, tmp_path, task=["mine:ner:train:dev:"])
+        compare.main(tmp_path, tmp_path, task=["mine:ner:train:dev:"])
 
 
-def test_vectors_of_another_kind_are_refused_before_training(tmp_path: Path) -> None:
+def test_vectors_of_another_kind_are_refused_before_training(
+    compare: ModuleType, tmp_path: Path
+) -> None:
     spacy.blank("en").to_disk(tmp_path / "empty")
     (tmp_path / "vectors.txt").write_text("cat 0 1\n")
     for name in ("empty", "vectors.txt", "missing"):
         with pytest.raises(typer.BadParameter, match="Expected a folder of `spacy init vectors`"):
-            load("compare").main(tmp_path, tmp_path, tasks="trec", vectors=tmp_path / name)
+            compare.main(tmp_path, tmp_path, tasks="trec", vectors=tmp_path / name)
 
 
 @pytest.mark.parametrize("changed", [None, "settings", "config", "contents"])
 def test_a_run_is_made_again_if_what_it_was_made_of_has_changed(
-    changed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changed: str | None, compare: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compare = load("compare")
     task = compare.TASKS["trec"]
     paths = [tmp_path / name for name in task[2:]]
     for path in paths:
@@ -226,8 +244,8 @@ def test_a_run_is_made_again_if_what_it_was_made_of_has_changed(
         "config": (FOLDER / "configs" / "textcat.cfg").read_text(encoding="utf-8"),
         "contents": compare.list_contents(paths),
     }
-    result = tmp_path / "runs" / one.name / "result.json"
-    result.parent.mkdir(parents=True)
+    result = tmp_path / "results" / f"{one.name}.json"
+    result.parent.mkdir()
     result.write_text(json.dumps(known | ({changed: "other"} if changed else {})))
     started = []
 
@@ -241,8 +259,9 @@ def test_a_run_is_made_again_if_what_it_was_made_of_has_changed(
     assert bool(started) == bool(changed)
 
 
-def test_the_content_of_files_and_of_folders_is_described(tmp_path: Path) -> None:
-    compare = load("compare")
+def test_the_content_of_files_and_of_folders_is_described(
+    compare: ModuleType, tmp_path: Path
+) -> None:
     (tmp_path / "a").mkdir()
     for name in ("a/1", "a/2", "b"):
         (tmp_path / name).write_text(name)
@@ -266,20 +285,85 @@ def test_the_content_of_files_and_of_folders_is_described(tmp_path: Path) -> Non
     ],
 )
 def test_elmo_is_compared_with_the_same_input_without_it(
-    variants: tuple[str, ...], row: str
+    variants: tuple[str, ...], row: str, tables: ModuleType
 ) -> None:
-    compare = load("compare")
     right = {"without": 1, "static": 19, "with": 5, "both": 8}  # of 20 docs
-    results = {
-        compare.Run("trec", name, 0): {
-            "counts": {"accuracy": [(int(doc < right[name]), 1, 1) for doc in range(20)]}
-        }
-        for name in variants
-    }
-    (line,) = list(compare.draw_table(results, {"trec": compare.TASKS["trec"]}))[2:]
+    results = {tables.Run("trec", name, 0): count_right(right[name]) for name in variants}
+    (line,) = list(tables.draw_table(results, {"trec": tables.TASKS["trec"]}))[2:]
     assert line.startswith(f"| TREC, 6 classes | accuracy {row}")
     if "static" in variants:  # a difference below 0 is as significant as one above it
         assert line.endswith("| 0.0002 |")
+
+
+def count_right(number: int) -> dict[str, Any]:
+    """Make the result of a run that labels the first docs of 20 correctly."""
+    counts = [(int(doc < number), 1, 1) for doc in range(20)]
+    mix = {"component": "textcat", "position": "input", "shares": [0.2, 0.8], "gamma": 1.0}
+    return {"counts": {"accuracy": counts}, "mixes": [mix], "cpu_seconds": 1, "peak_kib": 2048}
+
+
+def test_the_interval_covers_the_variation_between_seeds(tables: ModuleType) -> None:
+    results = {
+        tables.Run("trec", variant, seed): count_right(right)
+        for variant, numbers in {"without": (0, 0, 0), "with": (0, 20, 20)}.items()
+        for seed, right in enumerate(numbers)
+    }
+    got = tables.compare(results, "trec", "accuracy")
+    # All three draws are the first seed in 1 of 27 resamples, and all docs of a seed are alike.
+    assert (got.low, got.high) == (0, 100)
+    assert got.p == pytest.approx(2 / 27, abs=0.01)
+
+
+def test_drawn_seeds_are_paired_and_averaged(tables: ModuleType) -> None:
+    results = {
+        tables.Run("trec", variant, seed): count_right(10 * seed + (variant == "with"))
+        for variant in ("without", "with")
+        for seed in (0, 1)
+    }
+    got = tables.compare(results, "trec", "accuracy")
+    assert got.scores == {"without": [0, 50], "with": pytest.approx([5, 55])}
+    # One doc differs in each seed: seeds that are not paired would differ by up to ten docs.
+    assert (got.low, got.high) == pytest.approx((0, 15), abs=2.6)
+
+
+def test_a_table_shows_the_seeds_that_are_finished_and_names_another_comparison(
+    tables: ModuleType, tmp_path: Path
+) -> None:
+    finished = {
+        ("trec", "static"): 3,
+        ("trec", "with"): 2,
+        ("sst5", "static"): 1,
+        ("sst5", "both"): 1,
+        ("wnut17", "with"): 1,
+    }
+    results = {
+        tables.Run(*name, seed): count_right(10)
+        for name, number in finished.items()
+        for seed in range(number)
+    }
+    tables.draw(results, tables.TASKS, tmp_path)
+    rows = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()[2:4]
+    assert rows[0].startswith(
+        "| SST-5 | accuracy | 1 | 50.0 | not run yet | 50.0 | +0.0 (+0.0 to +0.0)"
+    )
+    assert rows[1].startswith(
+        "| TREC, 6 classes | accuracy | 2 | 50.0 ± 0.0 | 50.0 ± 0.0 | not run yet "
+        "| ELMo minus static vectors: +0.0"
+    )
+    assert "WNUT" not in (tmp_path / "table.md").read_text(encoding="utf-8")
+
+
+def test_results_that_are_there_are_drawn_without_data(
+    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    for variant in ("without", "with"):
+        path = tmp_path / "results" / f"{compare.Run('trec', variant, 0).name}.json"
+        path.write_text(json.dumps(count_right(5)))
+    compare.main(tmp_path / "missing", tmp_path, draw_only=True)
+    assert "| TREC, 6 classes | accuracy | 1 | 25.0 | 25.0 |" in capsys.readouterr().out
+    compare.main(tmp_path / "missing", tmp_path, tasks="ewt", draw_only=True)
+    assert "No task has finished runs" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -321,7 +405,9 @@ def test_one_command_makes_docs_and_another_trains_twins_and_compares_them(
 
 
 @pytest.mark.slow
-def test_one_command_makes_a_wheel_of_an_english_pipeline(data: Path, tmp_path: Path) -> None:
+def test_one_command_makes_a_wheel_of_an_english_pipeline(
+    compare: ModuleType, data: Path, tmp_path: Path
+) -> None:
     project = shutil.copytree(FOLDER, tmp_path / "project")
     settings = ["--vars.data", str(data), "--vars.english_steps", "2"]
     run("-m", "weasel", "run", "english", ".", *settings, cwd=project)
@@ -345,7 +431,7 @@ assert "spacy-elmo" in " ".join(nlp.meta["requirements"])
         *("--seeds", "1", "--settings", "--training.max_steps 2 --training.eval_frequency 2"),
     )
     rows = (tmp_path / "table.md").read_text().splitlines()[2:9]
-    assert [row.split(" | ")[1] for row in rows] == list(load("compare").METRICS["english"])
+    assert [row.split(" | ")[1] for row in rows] == list(compare.METRICS["english"])
 
 
 def run(*arguments: str | Path, cwd: Path = FOLDER) -> None:
