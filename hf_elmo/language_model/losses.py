@@ -35,6 +35,8 @@ class _LogSumExp(torch.autograd.Function):
         hidden_gradients = []
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
         bias_gradient = torch.zeros_like(bias, dtype=torch.float32)
+        # The sum over no column is -inf, and -inf - -inf would be NaN.
+        result = result.clamp(min=torch.finfo(result.dtype).min)
         chunks = _split_rows(len(weight), hidden, excluded, result, gradient)
         for rows, banned, sums, factor in chunks:
             shares = _logits(rows, banned, weight, bias).sub_(sums[:, None]).exp_()
@@ -88,8 +90,10 @@ def full_softmax_losses(hidden: Tensor, targets: Tensor, weight: Tensor, bias: T
     Returns:
         Losses in nats, shape `(words,)`.
     """
-    sums = _log_sum_exp(hidden, weight, bias, torch.full_like(targets, -1))
-    return sums - _target_logits(hidden, F.embedding(targets, weight), bias[targets])
+    # Not the sum over all words minus the target's logit: logits in bfloat16 are rounded, the
+    # target's is not, and the difference of almost equal numbers can be below 0.
+    sums = _log_sum_exp(hidden, weight, bias, targets)
+    return F.softplus(sums - _target_logits(hidden, F.embedding(targets, weight), bias[targets]))
 
 
 def draw_log_uniform(

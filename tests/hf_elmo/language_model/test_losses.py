@@ -169,3 +169,34 @@ def test_the_expected_count_is_the_formula_of_tensorflow() -> None:
 def test_as_many_negatives_as_words_are_an_error(count: int) -> None:
     with pytest.raises(ValueError, match=f"from 1 to vocab_size - 1 = 49, got {count}"):
         draw_log_uniform(count, VOCAB_SIZE, torch.Generator())
+
+
+def test_a_sure_prediction_in_bfloat16_has_no_loss_below_zero() -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(200, 16, generator=generator)
+    weight = 2 * torch.randn(VOCAB_SIZE, 16, generator=generator)
+    targets = (hidden @ weight.T).argmax(dim=1)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = full_softmax_losses(hidden, targets, weight, torch.zeros(VOCAB_SIZE))
+
+    assert loss.min() >= 0
+    expected = F.cross_entropy(hidden @ weight.T, targets, reduction="none")
+    torch.testing.assert_close(loss, expected, rtol=0.02, atol=0.1)
+
+
+def test_a_single_negative_that_is_the_target_gives_finite_gradients() -> None:
+    hidden, _, weight, bias = make_inputs()
+    negatives, _ = draw_log_uniform(1, VOCAB_SIZE, torch.Generator().manual_seed(7))
+
+    loss = sampled_softmax_losses(
+        hidden,
+        negatives.expand(len(hidden)),
+        weight,
+        bias,
+        num_negatives=1,
+        generator=torch.Generator().manual_seed(7),
+    )
+
+    assert not loss.any()
+    assert not any(x.any() for x in gradients(loss, hidden, weight, bias))
