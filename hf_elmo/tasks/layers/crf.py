@@ -37,8 +37,14 @@ class ConditionalRandomField(nn.Module):
         Returns:
             Shape `(batch,)`; 0 for a sentence without words.
         """
+        scores = _widen(scores)
         path = score_path(scores, labels, self.transitions, mask)
         return path - sum_paths(scores, self.transitions, mask)
+
+
+def _widen(scores: Tensor) -> Tensor:
+    """Convert half precision to float32: it would round sums over a sentence to whole numbers."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
 def score_path(scores: Tensor, labels: Tensor, transitions: Tensor, mask: Tensor) -> Tensor:
@@ -107,6 +113,7 @@ def find_best_paths(
     lengths = mask.sum(dim=1).tolist()
     if not mask.shape[1]:
         return [[] for _ in lengths]
+    scores = _widen(scores)
     best = scores[:, 0]
     ends = scores.new_zeros(scores.shape[2])
     if allowed is not None:

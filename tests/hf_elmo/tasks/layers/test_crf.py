@@ -147,3 +147,23 @@ def test_the_best_path_of_a_long_text_is_that_in_double_precision() -> None:
     mask = torch.ones(1, 20_000, dtype=torch.bool)
     exact = find_best_paths(scores.double(), mask, transitions=transitions.double())
     assert find_best_paths(scores, mask, transitions=transitions) == exact
+
+
+def test_half_precision_changes_neither_likelihood_nor_gradients_nor_path() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = 2 * torch.randn(4, 100, 9, generator=generator).bfloat16()
+    labels = torch.randint(9, (4, 100), generator=generator)
+    mask = torch.ones(4, 100, dtype=torch.bool)
+    crf = ConditionalRandomField(9).bfloat16()
+
+    def compute(crf: ConditionalRandomField, scores: Tensor) -> tuple[Tensor, Tensor]:
+        scores = scores.detach().requires_grad_()
+        likelihood = crf(scores, labels, mask)
+        return likelihood.double(), torch.autograd.grad(likelihood.sum(), scores)[0].double()
+
+    found, paths = compute(crf, scores), find_best_paths(scores, mask, transitions=crf.transitions)
+    scores, crf = scores.double(), crf.double()
+    expected = compute(crf, scores)
+    assert_close(found[0], expected[0], rtol=1e-3, atol=0)
+    assert_close(found[1], expected[1], rtol=0, atol=0.01)
+    assert paths == find_best_paths(scores, mask, transitions=crf.transitions)
