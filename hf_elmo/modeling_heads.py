@@ -268,7 +268,9 @@ def pool_words(x: Tensor, mask: Tensor, pooling: str) -> Tensor:
     """
     is_word = mask[..., None]
     if pooling == "mean":
-        return x.masked_fill(~is_word, 0.0).sum(dim=1) / is_word.sum(dim=1).clamp(min=1)
+        dtype = torch.promote_types(x.dtype, torch.float32)  # sums in float16 overflow
+        total = x.masked_fill(~is_word, 0.0).sum(dim=1, dtype=dtype)
+        return (total / is_word.sum(dim=1).clamp(min=1)).to(x.dtype)
     if not x.shape[1]:
         return x.new_zeros(len(x), x.shape[2])
     largest = x.masked_fill(~is_word, -torch.inf).amax(dim=1)

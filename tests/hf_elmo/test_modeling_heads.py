@@ -612,6 +612,12 @@ def test_padding_is_not_pooled() -> None:
         assert_close(pool_words(x, mask, "max")[row], words.max(dim=0).values)
 
 
+def test_the_mean_of_a_long_text_does_not_overflow() -> None:
+    x = torch.full((1, 30_000, 2), 3.0, dtype=torch.float16)
+    mask = torch.ones(1, 30_000, dtype=torch.bool)
+    assert_close(pool_words(x, mask, "mean"), x[:, 0])
+
+
 def test_a_batch_without_tokens_pools_to_zeros() -> None:
     x, mask = torch.zeros(2, 0, 3), torch.zeros(2, 0, dtype=torch.bool)
     assert not pool_words(x, mask, "max").any()
