@@ -194,7 +194,8 @@ def get_mean_vector(piece: Doc | Span) -> Array:
     doc = piece.doc
     start, end = (piece.start, piece.end) if isinstance(piece, Span) else (0, len(doc))
     num_words = sum(not token.is_space for token in piece)
-    total = get_vectors(doc)[start:end].sum(axis=0)
+    vectors = get_vectors(doc)[start:end]  # the user may have rounded them to float16
+    total = vectors.sum(axis=0, dtype="float32")
     return total / max(num_words, 1)
 
 

@@ -38,7 +38,8 @@ def measure_similarity(one: Doc | Span | Token, other: Doc | Span | Token) -> fl
             "a word without a sentence has no contextual vector."
         )
     convert: Any = to_numpy  # a vector of a stored doc is not on the GPU
-    a, b = (convert(_get_vector(piece)) for piece in (one, other))
+    # In float64, because squares can be too large for float16 or float32.
+    a, b = (convert(_get_vector(piece)).astype("float64") for piece in (one, other))
     norm = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / norm if norm else 0.0
 

@@ -111,6 +111,13 @@ def test_a_rounded_tensor_is_still_elmos(doc: Doc) -> None:
     assert_allclose(doc[2]._.elmo, [3, 4], rtol=1e-3)
 
 
+def test_the_mean_of_a_rounded_tensor_is_not_rounded(nlp: Language) -> None:
+    doc = Doc(nlp.vocab, words=["bank"] * 5000)
+    put_vectors(doc, np.full((5000, 2), 1.5, dtype="f"))
+    doc.tensor = doc.tensor.astype("float16")
+    assert_allclose(doc._.elmo, [1.5, 1.5])
+
+
 def test_docs_that_are_stored_joined_or_cut_keep_their_vectors(doc: Doc) -> None:
     stored = Doc(doc.vocab).from_bytes(doc.to_bytes())
     joined = Doc.from_docs([doc, doc])

@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from spacy.language import Language
 from spacy.tokens import Doc
 
+from spacy_elmo.extensions import put_vectors, register_extensions
 from spacy_elmo.similarity import add_similarity_hooks
 
 
@@ -37,6 +39,15 @@ def test_white_space_is_similar_to_nothing(pipeline: Language) -> None:
     doc = pipeline.get_pipe("elmo")(Doc(pipeline.vocab, words=["bank", " "]))
     add_similarity_hooks(doc)
     assert doc[0].similarity(doc[1]) == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_vectors_of_large_numbers_can_be_compared(nlp: Language, dtype: str) -> None:
+    register_extensions()
+    doc = add_similarity_hooks(Doc(nlp.vocab, words=["a", "b"]))
+    large = float(np.finfo(dtype).max) / 4
+    put_vectors(doc, np.array([[large, 0], [large, large]], dtype=dtype))
+    assert doc[0].similarity(doc[1]) == pytest.approx(0.5**0.5)
 
 
 def test_lexemes_cannot_be_compared(pipeline: Language) -> None:
