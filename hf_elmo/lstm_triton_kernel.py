@@ -38,7 +38,8 @@ def activate_kernel(
     j = 2 * tl.sigmoid(2 * tl.load(gate + 3 * cell_size, within)) - 1
     c = f * tl.load(cell + place, within) + i * j
     if is_clipped:
-        c = tl.minimum(tl.maximum(c, -cell_clip), cell_clip)
+        # Not minimum and maximum, which would replace NaN by a bound.
+        c = tl.where(c < -cell_clip, -cell_clip, tl.where(c > cell_clip, cell_clip, c))
     c_tanh = 2 * tl.sigmoid(2 * c) - 1
     tl.store(gate, i, within)
     tl.store(gate + cell_size, f, within)

@@ -36,6 +36,14 @@ for rows, cell_size, cell_clip in ((3, 16, 0.3), (1, 2500, 0.3), (5, 300, None))
     assert_close((gates, cell), (expected_gates, expected_cell))
 print("equal")
 """
+NAN_SCRIPT = """
+import torch
+from hf_elmo import lstm_triton_kernel
+
+gates, cell = torch.zeros(3, 4), torch.tensor([[torch.nan], [9.0], [-9.0]])
+hidden, cell_tanh = lstm_triton_kernel.activate(gates, cell, 3.0)
+print(cell.flatten().tolist(), hidden.isnan().flatten().tolist())
+"""
 COMPILER_SCRIPT = """
 import triton
 from triton.backends.compiler import GPUTarget
@@ -50,12 +58,22 @@ print(sorted(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm)[0])
 """
 
 
+def interpret(script: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 @needs_triton
 def test_the_kernel_in_the_interpreter_equals_the_cpus_operations() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = interpret(SCRIPT)
     assert done.stdout == "equal\n", done.stderr
+
+
+@needs_triton
+def test_a_clipped_cell_that_is_not_a_number_stays_so() -> None:
+    done = interpret(NAN_SCRIPT)
+    assert done.stdout == "[nan, 3.0, -3.0] [True, False, False]\n", done.stderr
 
 
 @needs_triton
