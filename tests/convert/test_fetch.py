@@ -204,6 +204,19 @@ def test_the_command_prints_address_size_and_checksum(
     )
 
 
+def test_a_vocabulary_that_the_user_names_is_not_downloaded(
+    publish_locally: Callable[..., None], server: FileServer, tmp_path: Path
+) -> None:
+    publish_locally("allenai/original", "allenai/original-softmax")
+    words = [{"bank": "shore"}.get(word, word) for word in WORDS]
+    vocabulary = tmp_path / "mine.txt"
+    vocabulary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    files = {"softmax": "allenai/original-softmax", "vocabulary": vocabulary}
+    convert_checkpoint("allenai/original", tmp_path / "model", **files)
+    assert "shore" in (tmp_path / "model" / "target_vocab.txt").read_text("utf-8").split()
+    assert not any("vocab" in request.path for request in server.requests)
+
+
 def test_options_that_the_user_names_are_not_downloaded(
     publish_locally: Callable[..., None], server: FileServer, tmp_path: Path
 ) -> None:

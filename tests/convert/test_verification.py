@@ -83,6 +83,18 @@ def test_activations_without_state_in_npz_with_its_sentences(
     assert 0 < result.difference < 1e-5
 
 
+def test_activations_without_state_of_more_sentences_than_a_batch(
+    bilm: Bilm, weights: Path, tmp_path: Path
+) -> None:
+    sentences = [f"sentence {number}" for number in range(70)]
+    arrays = [evaluate(bilm, line.split()) for line in sentences]
+    activations = write_activations(tmp_path / "x.hdf5", arrays)
+    write_lines(tmp_path / "x.txt", sentences)
+    result = convert_checkpoint(weights, tmp_path / "model", verify=activations)
+    assert result.difference is not None
+    assert 0 < result.difference < 1e-5
+
+
 def test_sentences_in_an_hdf5_file_are_text(bilm: Bilm, weights: Path, tmp_path: Path) -> None:
     arrays = [evaluate(bilm, line.split()) for line in SENTENCES]
     activations = write_activations(tmp_path / "x.hdf5", arrays)

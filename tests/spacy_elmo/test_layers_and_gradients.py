@@ -315,6 +315,38 @@ def test_vectors_are_those_of_the_weights_after_each_step(nlp: Language, add_elm
         assert_allclose(live, reloaded("The bank").tensor, **CLOSE)
 
 
+def test_layers_that_wait_for_a_listener_are_computed_again_after_a_step(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    doc = elmo(Doc(nlp.vocab, words=["The", "bank"]))
+    nlp.update(examples, sgd=SGD(10.0))
+    elmo.source.finish_batch()
+    listener = get_listener(tagger)
+    (got,), (expected,) = (
+        listener.predict([x]) for x in (doc, Doc(nlp.vocab, words=["The", "bank"]))
+    )
+    assert_allclose(got, expected, **CLOSE)
+
+
+def test_a_listener_that_predicts_in_a_training_batch_reads_no_layers_of_training(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo(frozen=False)
+    add_tagger(nlp)
+    examples, _ = initialize(nlp)
+    docs = [example.predicted for example in examples]
+    elmo.update(examples)
+    (training, *_), send = elmo.source.read(docs, is_train=True)
+    (layers, *_), nothing = elmo.source.read(docs, is_train=False)
+    assert (send is None, nothing is None) == (False, True)
+    assert_allclose(layers.layers, elmo.model.predict(docs[:1])[0].layers, **CLOSE)
+    assert np.abs(layers.layers - training.layers).max() > 0.01  # by dropout
+
+
 def test_vectors_are_those_of_averages_that_change_where_they_are(
     nlp: Language, add_elmo: AddElmo
 ) -> None:
@@ -402,6 +434,30 @@ def test_all_listeners_read_the_same_sentences(nlp: Language, add_elmo: AddElmo)
     nlp.get_pipe("elmo").source.held.trim()
     (after,) = second.predict([doc])
     assert_array_equal(before, after)
+
+
+def test_listeners_read_the_sentences_that_elmo_has_read_even_if_its_layers_were_dropped(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo()
+    listener = get_listener(add_tagger(nlp))
+    initialize(nlp)
+    doc, other = (elmo(Doc(nlp.vocab, words=["A", "bank", ".", "A", "river"])) for _ in range(2))
+    (expected,) = listener.predict([other])
+    elmo.source.held.max_bytes = 0
+    elmo.source.held.trim()
+    doc[3].is_sent_start = True
+    with pytest.warns(UserWarning, match="Layers of docs were dropped"):
+        (got,) = listener.predict([doc])
+    assert_allclose(got, expected, **CLOSE)
+
+
+def test_predictions_fill_no_cache(nlp: Language, add_elmo: AddElmo) -> None:
+    elmo = add_elmo()
+    listener = get_listener(add_tagger(nlp))
+    initialize(nlp)
+    listener.predict([Doc(nlp.vocab, words=["A", "bank"])])
+    assert elmo.source.cache is None
 
 
 @pytest.mark.parametrize("num_listeners", [1, 2])

@@ -130,6 +130,17 @@ def test_gradients_of_the_mix_match_finite_differences(
         assert_allclose(gradient[i], slope, **GRADIENT)
 
 
+def test_gradients_pass_only_where_dropout_keeps_the_output(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo()
+    listener = get_listener(add_tagger(nlp, dropout=0.5, learn_rate_scale=2.0))
+    initialize(nlp)
+    (output,), backprop = listener.begin_update([Doc(nlp.vocab, words=["A", "river", "bank"])])
+    backprop([np.ones_like(output)])
+    assert_allclose(listener.get_grad("gamma")[0], 2.0 * output.sum(), rtol=1e-4)
+
+
 def keep_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let layers keep float64, for steps so small that they cross no edge of a clip or maximum."""
     monkeypatch.setattr(

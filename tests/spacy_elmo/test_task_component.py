@@ -114,6 +114,13 @@ def test_predicates_may_be_named(nlp: Language, add_task: AddTask) -> None:
     ]
 
 
+def test_clusters_of_an_earlier_run_are_removed(nlp: Language, add_task: AddTask) -> None:
+    doc = make_doc(nlp)
+    doc.spans["coref_clusters_99"] = [doc[0:1], doc[2:3]]
+    add_task("coref")(doc)
+    assert "coref_clusters_99" not in doc.spans
+
+
 def test_clusters_are_those_of_the_document(nlp: Language, add_task: AddTask) -> None:
     component = add_task("coref")
     (clusters,) = predict(component, [Document("", [CAT, BANK], [])])
@@ -245,6 +252,20 @@ def test_errors_go_to_the_pipelines_handler(nlp: Language, add_task: AddTask) ->
     assert seen == ["elmo_task"]
 
 
+def test_errors_of_any_kind_go_to_the_handler(
+    nlp: Language, add_task: AddTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    component = add_task("srl")
+    monkeypatch.setattr(component, "_annotate", fail)
+    seen: list[Exception] = []
+    component.set_error_handler(lambda name, pipe, docs, error: seen.append(error))
+    assert list(component.pipe([make_doc(nlp)])) == []
+    assert [type(error) for error in seen] == [RuntimeError]
+
+
 def test_earlier_entities_stay(nlp: Language, add_task: AddTask) -> None:
     component = add_task("ner")
     expected = tell(component(make_doc(nlp)))[0]
@@ -289,6 +310,28 @@ def test_a_sourced_task_uses_its_own_model(
     expected = tell(add_task("ner")(make_doc(nlp)))
     other = spacy.blank("xx")
     assert tell(other.add_pipe("elmo_task", source=nlp)(make_doc(other))) == expected
+
+
+def test_layers_are_no_longer_shared_when_the_weights_have_changed(
+    nlp: Language, add_task: AddTask, tiny_folder: Path
+) -> None:
+    expected = tell(add_task("sentiment")(make_doc(nlp)))
+    elmo = nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
+    for _ in range(2):
+        (doc,) = nlp.pipe([make_doc(nlp)])
+        assert tell(doc) == expected
+        with torch.no_grad():
+            next(elmo.model.shims[0].load().model.parameters()).add_(1.0)
+
+
+def test_layers_in_8_bits_are_not_shared(
+    nlp: Language, add_task: AddTask, tiny_folder: Path
+) -> None:
+    component = add_task("sentiment")
+    for quantization, is_shared in ((None, True), ("int8", False)):
+        model = {"name": str(tiny_folder), "quantization": quantization}
+        elmo = nlp.add_pipe("elmo", f"elmo-{quantization}", config={"model": model})
+        assert component._is_same(elmo.source) is is_shared
 
 
 def test_layers_of_another_computation_are_not_shared(

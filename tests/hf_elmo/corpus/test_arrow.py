@@ -88,6 +88,12 @@ def test_vectors_come_back_as_they_were(make: Any) -> None:
         np.testing.assert_array_equal(numbers.values.to_numpy().reshape(2, -1, 3), array)
 
 
+def test_metadata_of_a_batch_are_kept() -> None:
+    table = pa.table({"id": [1]}).replace_schema_metadata({"source": "wiki"})
+    result = add_vectors(table, "v", [np.zeros(3)], "float32", 1, 3)
+    assert result.schema.metadata[b"source"] == b"wiki"
+
+
 def test_an_empty_batch_has_the_column_too() -> None:
     batch = add_vectors(pa.table({"id": pa.array([], pa.int64())}), "v", [], "float32", 1, 3)
     assert batch.schema.field("v").type == pa.list_(pa.float32())

@@ -325,6 +325,48 @@ def test_only_an_output_is_overwritten(tiny_model: ElmoModel, text: Path) -> Non
             embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=overwrite)
 
 
+def test_an_output_that_the_pattern_matches_is_not_overwritten(
+    tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    output = tmp_path / "v-00001-of-00002.parquet"
+    for path in (tmp_path / "a.parquet", output):
+        parquet.write_table(pa.table({"text": ["A bank"]}), path)
+    before = output.read_bytes()
+    with (
+        pytest.warns(UserWarning, match="Not reading outputs of this command"),
+        pytest.raises(FileExistsError, match="is the input"),
+    ):
+        embed_file(
+            str(tmp_path / "*.parquet"),
+            output,
+            tiny_model,
+            tokenizer,
+            Settings(shard="1/2"),
+            overwrite=True,
+        )
+    assert output.read_bytes() == before
+
+
+def test_an_old_output_is_not_taken_for_the_one_that_was_to_replace_it(
+    tiny_model: ElmoModel, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(path: Path) -> None:
+        if path.name == "replaced":  # when the new output is complete, but not in its place
+            raise InterruptedError
+
+    output = text.with_name("vectors.h5")
+    old = Settings(layers="top", max_batch_tokens=4)
+    embed_file(text, output, tiny_model, tokenizer, old)
+    with monkeypatch.context() as killed:
+        killed.setattr(embed_files, "_delete", stop)
+        with pytest.raises(InterruptedError):
+            embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=True)
+    with pytest.raises(FileExistsError, match=r"exists\. Use another name"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=True)
+    check(output, tiny_model)
+
+
 def test_a_folder_replaces_a_file(tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors")
     for kind in ("hdf5", "safetensors"):

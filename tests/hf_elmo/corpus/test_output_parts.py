@@ -4,11 +4,14 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
+from hf_elmo.corpus import embed_files
 from hf_elmo.corpus.embed_files import embed_file
 from hf_elmo.corpus.output_parts import delete_folder
 from hf_elmo.corpus.rows import Settings
@@ -140,6 +143,15 @@ def test_parts_without_the_settings_of_their_run_are_kept(
     assert (folder / "00000007.safetensors").read_text() == "mine"
 
 
+def test_files_that_a_killed_run_was_writing_are_deleted(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    leftover = text.with_name("vectors.h5.partial") / "00000003.safetensors.0.temporary"
+    leftover.touch()
+    start_and_fail(tiny_model, text, output)
+    assert not leftover.exists()
+
+
 def test_settings_are_deleted_after_the_parts_that_they_identify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +198,31 @@ def test_a_run_does_not_go_on_with_another_text(tiny_model: ElmoModel, text: Pat
         ValueError, match=r"Expected sentence 2 to be 'A river bank', as .* got 'A rivers bank'"
     ):
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def test_a_run_does_not_go_on_with_less_text(tiny_model: ElmoModel, text: Path) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    text.write_text("The bank raised its rates .\n\n")
+    with pytest.raises(ValueError, match=r"Expected sentence 2 to be 'A river bank', .* none"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
+def test_a_run_does_not_go_on_with_other_ids(
+    tiny_model: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(parts: list[Path], output: Path) -> None:
+        raise InterruptedError
+
+    source, output = tmp_path / "text.parquet", tmp_path / "vectors.parquet"
+    settings = Settings(id_column="id", max_batch_tokens=4)
+    parquet.write_table(pa.table({"id": ["a"], "text": ["A river bank"]}), source)
+    monkeypatch.setitem(embed_files.WRITERS, "parquet", stop)
+    with pytest.raises(InterruptedError):
+        embed_file(source, output, tiny_model, tokenizer, settings)
+    parquet.write_table(pa.table({"id": ["x"], "text": ["A river bank"]}), source)
+    with pytest.raises(ValueError, match=r"'A river bank' \(id 'a'\), .* \(id 'x'\)"):
+        embed_file(source, output, tiny_model, tokenizer, settings)
 
 
 def start_and_fail(model: ElmoModel, text: Path, output: Path) -> None:

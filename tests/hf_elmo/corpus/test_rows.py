@@ -86,6 +86,13 @@ def test_shards_with_ids_read_their_own_files_only(tmp_path: Path) -> None:
     assert list(cut_blocks(rows)) == [[Row(0, ["b"], "b")]]
 
 
+def test_as_many_files_with_ids_as_shards_are_shared(tmp_path: Path) -> None:
+    for name in "ab":
+        write_parquet(tmp_path / f"{name}.parquet", id=[name], text=[name])
+    rows = Rows(str(tmp_path / "*.parquet"), Settings(id_column="id", shard="2/2"))
+    assert [Path(file).stem for file in rows.files] == ["b"]
+
+
 @pytest.mark.parametrize("id_column", ["id", None])
 def test_shards_do_not_read_the_outputs_of_others(tmp_path: Path, id_column: str | None) -> None:
     for name in ("a", "b", "all-00001-of-00002"):

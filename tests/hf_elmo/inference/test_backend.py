@@ -14,7 +14,7 @@ from hf_elmo import ElmoModel, ElmoTokenizer, lstm, modeling_elmo
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.corpus import SentenceEmbedder
 from hf_elmo.inference import backend
-from hf_elmo.inference.backend import Quantization, choose_backend
+from hf_elmo.inference.backend import Quantization, choose_backend, is_onnx_default
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.onnx import OrtElmoModel
 from hf_elmo.onnx.int8 import has_exact_int8
@@ -77,6 +77,20 @@ def test_a_large_model_in_float32_is_run_by_pytorch_where_onednn_is(
     assert isinstance(choose_backend(tiny_model, quantization="int8"), OrtElmoModel)
     monkeypatch.setattr(backend, "can_pack", lambda *_: False)
     assert isinstance(choose_backend(tiny_model), OrtElmoModel)
+
+
+def test_a_model_that_is_not_loaded_yet_gets_the_engine_of_a_loaded_one(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_onnx_default(str(tiny_folder))
+    monkeypatch.setattr(backend, "LARGE_STEP", 1)
+    monkeypatch.setattr(backend, "can_pack", lambda *_: True)
+    assert not is_onnx_default(str(tiny_folder))
+
+
+def test_a_folder_with_an_adapter_is_not_for_onnx_runtime(tiny_folder: Path) -> None:
+    (tiny_folder / "adapter_config.json").write_text("{}")
+    assert not is_onnx_default(str(tiny_folder))
 
 
 class Row(NamedTuple):

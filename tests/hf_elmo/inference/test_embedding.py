@@ -229,6 +229,15 @@ def test_a_normalised_mix_is_that_of_the_sentence_alone(
             assert_close(torch.from_numpy(result), expected, **TOLERANCE)
 
 
+@pytest.mark.parametrize("layers", ["mix", "mean"])
+def test_layers_are_rounded_to_half_precision_after_they_are_joined(
+    tiny_model: ElmoModel, layers: Any
+) -> None:
+    (half,) = embed(SENTENCES[:1], tiny_model, tokenizer, layers=layers, dtype="float16")
+    (whole,) = embed(SENTENCES[:1], tiny_model, tokenizer, layers=layers)
+    np.testing.assert_array_equal(half, whole.astype("float16"))
+
+
 def test_means_of_half_precision_do_not_overflow(tiny_model: ElmoModel) -> None:
     with torch.no_grad():
         tiny_model.token_encoder.projection.bias.fill_(30.0)
@@ -236,6 +245,17 @@ def test_means_of_half_precision_do_not_overflow(tiny_model: ElmoModel) -> None:
     (half,) = embed([["the"] * 4000], tiny_model, tokenizer, dtype="float16", **options)
     (whole,) = embed([["the"] * 4000], tiny_model, tokenizer, **options)
     np.testing.assert_allclose(half, whole, rtol=1e-3)
+
+
+def test_layers_are_normalised_before_they_are_rounded_to_half_precision(
+    tiny_model: ElmoModel,
+) -> None:
+    tiny_model.config.mix_layer_norm = "sentence"
+    with torch.no_grad():
+        tiny_model.token_encoder.projection.bias.fill_(1e5)  # infinite in half precision
+    (half,) = embed(SENTENCES[:1], tiny_model, tokenizer, dtype="float16")
+    (whole,) = embed(SENTENCES[:1], tiny_model, tokenizer)
+    np.testing.assert_allclose(half, whole, rtol=1e-3, atol=1e-3)
 
 
 def test_means_of_float64_are_computed_in_float64(tiny_model: ElmoModel) -> None:
@@ -291,6 +311,7 @@ def test_embed_gives_arrays_of_the_dtype(tiny_model: ElmoModel, dtype: str) -> N
         ({"layers": "last"}, "Expected layers mix, all, top, mean or a number, got 'last'"),
         ({"pooling": "sum"}, "Expected pooling none, mean or max, got 'sum'"),
         ({"max_batch_tokens": 0}, "Expected max_batch_tokens and look_ahead above 0, got 0 and 0"),
+        ({"look_ahead": 0}, "Expected max_batch_tokens and look_ahead above 0, got 2048 and 0"),
         ({"dtype": "int8"}, "Expected dtype float16, float32 or float64, got int8"),
         ({"dtype": "complex64"}, "Expected dtype float16, float32 or float64, got complex64"),
     ],

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.language_model import windowed_model
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
@@ -93,6 +94,45 @@ def test_negatives_depend_on_the_seed_and_the_window_alone(model: ElmoForPreTrai
 
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert not torch.equal(first[0], losses(6)[0])
+
+
+def test_negatives_differ_between_windows_and_directions(
+    model: ElmoForPreTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = []
+    compute = windowed_model.sampled_softmax_losses
+
+    def note(*args: Any, generator: torch.Generator, **options: Any) -> Tensor:
+        seeds.append(generator.initial_seed())
+        return compute(*args, generator=generator, **options)
+
+    monkeypatch.setattr(windowed_model, "sampled_softmax_losses", note)
+    runner = WindowedLanguageModel(model, num_negatives=3)
+    for batch in islice(make_batches(3), 2):
+        runner(**batch)
+
+    assert len(set(seeds)) == 4
+
+
+def test_windows_of_an_evaluation_do_not_count(model: ElmoForPreTraining) -> None:
+    runner = WindowedLanguageModel(model)
+    for is_training in (True, False):
+        runner.train(is_training)(**next(make_batches(3)))
+
+    assert runner.num_windows == 1
+
+
+def test_dropout_is_applied_before_the_softmax_in_training_only(model: ElmoForPreTraining) -> None:
+    batch, bias = next(make_batches(3)), model.softmax.bias
+    model.config.dropout = 1.0
+    nothing = bias.logsumexp(dim=0) - bias[batch["forward_targets"]]
+
+    dropped, kept = (
+        WindowedLanguageModel(model).train(is_training)(**batch)[0] for is_training in (True, False)
+    )
+
+    torch.testing.assert_close(dropped, nothing)
+    assert not torch.allclose(kept, nothing)
 
 
 def test_evaluation_uses_the_full_softmax(model: ElmoForPreTraining) -> None:

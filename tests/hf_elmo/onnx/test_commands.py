@@ -30,6 +30,16 @@ def test_the_command_exports_a_folder(tiny_folder: Path, tmp_path: Path) -> None
     assert "which exists" in again.output
 
 
+def test_other_files_in_the_folder_are_not_overwritten(tiny_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "exported"
+    output.mkdir()
+    (output / "config.json").write_text("mine")
+    result = CliRunner().invoke(app, ["export", str(tiny_folder), str(output)])
+    assert result.exit_code == 1
+    assert [path.name for path in output.iterdir()] == ["config.json"]
+    assert (output / "config.json").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("bits", "processor", "warns"),
     [

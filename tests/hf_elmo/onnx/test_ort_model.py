@@ -1,9 +1,11 @@
 """ONNX Runtime computes the same as PyTorch, or says why it cannot."""
 
 import copy
+import json
 import multiprocessing
 import pickle
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from random_bilms import draw_batch, draw_config, run
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 from torch.testing import assert_close
@@ -105,6 +108,21 @@ def test_copies_and_unpickled_models_give_the_same(
         assert_close(run(other, inputs), expected, rtol=0, atol=0)
 
 
+def test_a_given_state_is_not_overwritten(tiny_model: ElmoModel) -> None:
+    model = OrtElmoModel.from_model(tiny_model)
+    state = model.zero_state(1, torch.zeros(0))
+    model.run_bilm(torch.ones(3, tiny_model.config.projection_size), [1, 1, 1], state)
+    assert not any(part.any() for pair in state if pair is not None for part in pair)
+
+
+def test_the_configuration_is_that_of_the_weights_even_if_the_models_is_changed(
+    tiny_model: ElmoModel,
+) -> None:
+    model = OrtElmoModel.from_model(tiny_model)
+    tiny_model.config.cell_clip = 7.0
+    assert model.config.cell_clip == 0.3
+
+
 def test_threads_share_a_model(tiny_model: ElmoModel, inputs: dict[str, Tensor]) -> None:
     model = OrtElmoModel.from_model(tiny_model)
     with ThreadPoolExecutor(4) as pool:
@@ -161,6 +179,40 @@ def test_a_file_that_changed_is_not_read_again(tiny_model: ElmoModel, tmp_path: 
     (tmp_path / "model.safetensors").write_bytes(b"another")
     with pytest.raises(ValueError, match=r"has changed or is gone. Load the model again"):
         model.encode_boundaries()
+
+
+def test_a_relative_folder_is_read_from_another_current_folder_too(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_folder.parent)
+    model = OrtElmoModel.from_pretrained(tiny_folder.name)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert model.state_dict()
+
+
+def change_adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def change_quantization(folder: Path) -> None:
+    path = folder / "config.json"
+    fields = json.loads(path.read_text()) | {"quantization_config": {"quant_method": "x"}}
+    path.write_text(json.dumps(fields))
+
+
+def change_dtype(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    save_file({name: x.to(torch.int8) for name, x in load_file(path).items()}, path)
+
+
+@pytest.mark.parametrize("change", [change_adapter, change_quantization, change_dtype])
+def test_weights_that_are_not_plain_are_left_to_pytorchs_loader(
+    change: Callable[[Path], None], tiny_folder: Path
+) -> None:
+    assert ort_model._find_weights(tiny_folder) is not None
+    change(tiny_folder)
+    assert ort_model._find_weights(tiny_folder) is None
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import SchedulerType
+from transformers import SchedulerType, TrainerControl
 
 from hf_elmo.pretraining import learning_rate
 from hf_elmo.pretraining.learning_rate import (
@@ -49,6 +49,28 @@ def test_the_time_counts_where_more_of_it_is_used_up_than_of_the_steps() -> None
     clock = TrainingClock(max_hours=1)
     clock.elapsed = 1800.0
     assert find_rates(clock, "linear", 0, 4) == [0.5, 0.5, 0.5, 0.25, 0.0]
+
+
+def test_a_new_run_counts_its_time_from_zero_and_a_resumed_one_goes_on() -> None:
+    for step, expected in ((3, 1800.0), (0, 0.0)):
+        clock = TrainingClock()
+        clock.elapsed = 1800.0
+        clock.on_train_begin(SimpleNamespace(), SimpleNamespace(global_step=step), None)
+        assert clock.now() == pytest.approx(expected, abs=60)
+
+
+@pytest.mark.parametrize(("elapsed", "step"), [(3600.0, 1), (0.0, 9)])
+@pytest.mark.parametrize("strategy", ["no", "steps"])
+def test_a_run_that_ends_is_evaluated_and_saved_if_it_is_at_all(
+    elapsed: float, step: int, strategy: str
+) -> None:
+    clock = TrainingClock(max_hours=1)
+    clock.elapsed = elapsed
+    control = TrainerControl()
+    arguments = SimpleNamespace(eval_strategy=strategy, save_strategy=strategy)
+    clock.on_step_end(arguments, SimpleNamespace(global_step=step, max_steps=9), control)
+    assert control.should_training_stop
+    assert control.should_evaluate == control.should_save == (strategy == "steps")
 
 
 def test_a_lap_is_the_steps_and_seconds_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

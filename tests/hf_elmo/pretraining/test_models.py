@@ -141,6 +141,15 @@ def test_the_code_beside_an_old_model_is_not_named_beside_the_new_one(language_m
         assert "auto_map" not in (language_model / "new" / "config.json").read_text()
 
 
+@pytest.mark.parametrize(("size", "expected"), [(0, 8), (5, 5)])
+def test_vectors_of_words_have_the_given_width_or_that_of_the_projection(
+    size: int, expected: int, tiny_config: ElmoConfig
+) -> None:
+    tiny_config.word_embedding_size = size
+    model, _ = create_model(tiny_config, OLD, has_characters=False)
+    assert model.config.word_embedding_size == expected
+
+
 def test_sizes_without_characters_need_other_units(tiny_config: ElmoConfig) -> None:
     tiny_config.char_embedding_size = 0
     with pytest.raises(ValueError, match="--units words"):

@@ -138,6 +138,31 @@ def test_mentions_move_with_the_cut(
     assert found == [[[0, 2, 0], [5, 5, 0], [7, 9, 0], [-2, -2, 1], [3, 3, 1]]]
 
 
+def test_each_part_of_a_long_document_is_read_in_training(
+    make_case: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make_case("coref", max_training_sentences=2, max_span_width=3)
+    firsts: set[int] = set()
+
+    def note(starts: Tensor, ends: Tensor, mentions: Tensor) -> Tensor:
+        firsts.add(int(mentions[0, 0]))
+        return find_clusters(starts, ends, mentions)
+
+    monkeypatch.setattr(coref, "find_clusters", note)
+    torch.manual_seed(0)
+    case.model.train()
+    for _ in range(8):
+        case.model(**case.make_batch([1]))
+    assert firsts == {3, 0}  # from the first of three sentences, and from the second
+
+
+def test_a_document_of_few_words_can_be_trained_on(make_case: Callable[..., Any]) -> None:
+    case = make_case("coref", spans_per_word=0.01)
+    out = case.model.train()(**case.make_batch([0]))
+    out.loss.backward()
+    assert len(out.starts) == 1
+
+
 def test_several_documents_are_refused(make_case: Callable[..., Any]) -> None:
     case = make_case("coref")
     mask = torch.ones(2, 1, 3, dtype=torch.long)

@@ -50,6 +50,18 @@ def test_the_loss_is_the_sum_of_both_bounds(make_case: Callable[..., Any]) -> No
     assert_close(out.loss, starts + ends)
 
 
+def test_an_answer_is_as_probable_as_its_first_and_its_last_word(
+    make_case: Callable[..., Any],
+) -> None:
+    case = make_case("squad")
+    batch = case.make_batch([0, 1])
+    with torch.no_grad():
+        out, ranked = case.model(**batch), case.model.rank(**batch)
+    starts, ends = out.start_logits.softmax(1), out.end_logits.softmax(1)
+    for row, (start, end, score) in enumerate(ranked):
+        assert score == pytest.approx(float(starts[row, start] * ends[row, end]))
+
+
 def write(tmp_path: Path, answers: list[dict[str, Any]]) -> Path:
     question = {"id": "q", "question": "Who sat?", "answers": answers}
     paragraph = {"context": "The cat's friend sat.", "qas": [question]}
@@ -129,6 +141,12 @@ def test_an_answer_without_words_is_refused(start: int, tmp_path: Path) -> None:
 def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, [{"text": "cat", "answer_start": 5}])
     with pytest.raises(ValueError, match="question q: expected 'cat' at 5, found \"at'\""):
+        read_questions(path)
+
+
+def test_an_answer_is_not_counted_from_the_end(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"text": "sat", "answer_start": -4}])
+    with pytest.raises(ValueError, match="question q: expected 'sat' at -4"):
         read_questions(path)
 
 

@@ -74,6 +74,17 @@ def test_arguments_are_scored_with_all_their_parts() -> None:
     assert SrlTask().score([frame], [[spans[0], *spans[2:]]])["f1"] == 1
 
 
+def test_a_part_continues_the_last_argument_before_it_in_whatever_order_they_are() -> None:
+    spans = [Span("C-A0", 6, 6), Span("A0", 4, 4), Span("A0", 0, 0)]
+    assert join_arguments(spans) == [("A0", ((0, 0),)), ("A0", ((4, 4), (6, 6)))]
+
+
+def test_the_predicate_begins_a_span_of_its_own(make_case: Callable[..., Any]) -> None:
+    case = make_case("srl")
+    labels = case.make_batch([1])["labels"][0].tolist()
+    assert [case.model.config.id2label[row] for row in labels] == ["O", "B-V", "O"]
+
+
 def test_an_argument_that_holds_the_predicate_is_kept(make_case: Callable[..., Any]) -> None:
     config = make_case("srl").model.config
     frame = Frame(["a", "b"], 1, [Span("ARG1", 0, 1)])

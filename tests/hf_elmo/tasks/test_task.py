@@ -65,6 +65,12 @@ def test_what_the_caller_sets_goes_before_the_preset(make_case: Callable[..., An
     assert (config.bilm.mix_layers, config.bilm.mix_l2) == ("top", 0.1)
 
 
+def test_the_bilm_fields_that_the_caller_sets_go_before_those_of_the_preset(
+    make_case: Callable[..., Any],
+) -> None:
+    assert make_case("ner", "paper", elmo={"mix_l2": 0.3}).model.config.bilm.mix_l2 == 0.3
+
+
 @pytest.mark.parametrize("name", ["ner", "squad", "coref"])
 def test_a_task_over_a_bilm_of_words_reads_no_characters(name: str) -> None:
     words = ["<S>", "</S>", "<UNK>", "cat"]

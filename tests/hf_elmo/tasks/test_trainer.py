@@ -19,7 +19,7 @@ from hf_elmo.tasks.data.readers import TaggedSentence
 from hf_elmo.tasks.task import Recipe
 from hf_elmo.tasks.task_inputs import WordInputs
 from hf_elmo.tasks.trainer import LengthSampler, TaskTrainer, make_arguments
-from hf_elmo.training.checkpoints import CheckpointingTrainer
+from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer
 
 EXAMPLES = [
     TaggedSentence(["w"] * row + ["Cat"], [Span("A", row, row)] if row % 2 else [])
@@ -151,6 +151,18 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(
     assert again.state.epoch == 3
 
 
+def test_a_checkpoint_without_the_weights_behind_its_average_is_passed_over(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        make_trainer(make_case, tmp_path, Stop(2), average=0.9).train()
+    (tmp_path / "checkpoint-12" / TRAINED_NAME).unlink()
+    again = make_trainer(make_case, tmp_path, average=0.9)
+    with pytest.warns(UserWarning, match=rf"Skipping .*checkpoint-12: .*{TRAINED_NAME}"):
+        again.train(resume_from_checkpoint=True)
+    assert again.state.epoch == 3
+
+
 def test_a_checkpoint_that_cannot_be_loaded_is_named(
     make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -208,6 +220,16 @@ def test_the_rate_is_halved_when_patience_is_at_its_end(
         assert rate == pytest.approx(1e-6 / 2**expected)
 
 
+def test_the_rate_stays_while_the_score_rises(
+    make_case: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(make_case, tmp_path, learning_rate=1e-6, schedule="halved")
+    scores = iter([0.1, 0.2, 0.3])
+    monkeypatch.setattr(type(trainer._task), "score", lambda *_: {"f1": next(scores)})
+    trainer.train()
+    assert trainer.lr_scheduler.get_last_lr() == [1e-6]
+
+
 def test_training_ends_early_without_a_better_score(
     make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -226,6 +248,11 @@ def test_the_recipe_names_the_optimiser(
     assert made.param_groups[0]["lr"] == 0.5
     weights = [weight for group in made.param_groups for weight in group["params"]]
     assert all(weight.requires_grad for weight in weights)
+
+
+def test_adadelta_has_the_rho_of_the_recipe(make_case: Callable[..., Any], tmp_path: Path) -> None:
+    made = make_trainer(make_case, tmp_path, optimizer="adadelta").create_optimizer()
+    assert made.param_groups[0]["rho"] == 0.95
 
 
 def test_one_process_uses_one_gpu(make_case: Callable[..., Any], tmp_path: Path) -> None:
@@ -279,6 +306,15 @@ def test_an_epoch_has_an_order_of_its_own_and_batches_of_like_length() -> None:
     assert max(spreads) < 10  # of 99
     sampler.set_epoch(1)
     assert list(sampler) != first
+
+
+def test_the_order_of_the_examples_depends_on_the_seed(
+    make_case: Callable[..., Any], tmp_path: Path
+) -> None:
+    trainer = make_trainer(make_case, tmp_path)
+    first = list(trainer._get_train_sampler())
+    trainer.args.seed = 1
+    assert list(trainer._get_train_sampler()) != first
 
 
 def test_training_that_diverges_is_an_error(make_case: Callable[..., Any], tmp_path: Path) -> None:

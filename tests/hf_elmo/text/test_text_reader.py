@@ -1,4 +1,5 @@
 import bz2
+import errno
 import gzip
 import io
 import itertools
@@ -16,6 +17,7 @@ import pytest
 
 from hf_elmo.text import text_reader as text_module
 from hf_elmo.text.text_reader import (
+    decode_lines,
     find_files,
     read_dataset,
     read_files,
@@ -373,6 +375,20 @@ def test_a_byte_order_mark_alone_is_no_sentence(form: str) -> None:
     assert list(read(["\ufeff".encode()], form)) == []
 
 
+def test_a_byte_order_mark_is_left_out_of_the_first_line_only() -> None:
+    lines = ["\ufeffA\n", "\ufeffbank\n"]
+    assert list(read([line.encode() for line in lines], "text")) == [["A"], ["\ufeffbank"]]
+
+
+def test_an_error_of_the_disk_is_not_taken_for_a_damaged_file() -> None:
+    def fail() -> Iterator[bytes]:
+        yield b"A bank\n"
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        list(decode_lines(fail(), "x.txt.gz"))
+
+
 def test_text_is_a_sentence_a_line() -> None:
     lines = ["\ufeffThe  bank\r\n", "\n", " A river\u2028bank"]
     sentences = list(read([line.encode() for line in lines], "text"))
@@ -406,6 +422,10 @@ def test_raw_text_is_cut_by_spacy() -> None:
         ["A", "river", "."],
         ["New", "line"],
     ]
+
+
+def test_a_line_of_raw_text_may_have_more_than_a_million_characters() -> None:
+    assert list(read([b"a" * 1_000_001], "raw", "en")) == [["a" * 1_000_001]]
 
 
 PARAGRAPH = "The old man sat down by the river and looked at the water. He was tired. "

@@ -245,8 +245,16 @@ def test_documents_are_read_without_lone_and_repeated_mentions(tmp_path: Path) -
     ]
 
 
+def test_documents_of_one_file_share_no_words_and_no_mentions(tmp_path: Path) -> None:
+    text = make_document(["(1)", "(1)"]) + "#end document\n" + make_document(["(1)", "-", "(1)"])
+    first, second = read_documents(write(tmp_path, text))
+    assert first.clusters == [[(0, 0), (1, 1)]]
+    assert second.clusters == [[(0, 0), (2, 2)]]
+
+
 BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_columns, "a\tO\nb\n", "x", "line 2: expected 2 columns, as in other lines, found 'b'"),
+    (read_columns, "a\tO\n# x y\nb\tO\n", "x", "line 2: expected 2 columns, as in other lines"),
     (read_columns, "a\nb\n", "x", "line 1: expected a word and its tag, found 'a'"),
     (read_columns, "a\tO-PER\n", "x", "line 1: expected a tag such as .* found 'O-PER'"),
     (read_columns, "a\tO\nb\tPER\n", "x", "line 2: expected a tag such as .* found 'PER'"),
