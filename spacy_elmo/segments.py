@@ -26,7 +26,7 @@ def find_segments(doc: Doc, segment: SegmentBy, max_length: int | None) -> list[
     Raises:
         ValueError: If `segment = "sents"` and the doc has no sentences.
     """
-    has_sents = "sents" in doc.user_hooks or doc.has_annotation("SENT_START")
+    has_sents = doc.has_annotation("SENT_START")
     if segment == "sents" and not has_sents:
         raise ValueError(
             "Expected a doc with sentence boundaries, since segment = 'sents', got one without. "
