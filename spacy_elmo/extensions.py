@@ -193,10 +193,12 @@ def get_mean_vector(piece: Doc | Span) -> Array:
     """
     doc = piece.doc
     start, end = (piece.start, piece.end) if isinstance(piece, Span) else (0, len(doc))
-    num_words = sum(not token.is_space for token in piece)
     vectors = get_vectors(doc)[start:end]  # the user may have rounded them to float16
+    words = [place for place, token in enumerate(piece) if not token.is_space]
+    if len(words) < len(vectors):  # vectors that the user has set need not be zero at white space
+        vectors = vectors[words]
     total = vectors.sum(axis=0, dtype="float32")
-    return total / max(num_words, 1)
+    return total / max(len(words), 1)
 
 
 def get_token_vector(token: Token) -> Array:

@@ -35,6 +35,12 @@ def test_spans_and_docs_have_the_mean_of_their_words(doc: Doc) -> None:
     assert_allclose(doc[1:2]._.elmo, [0, 0])
 
 
+def test_white_space_with_a_vector_is_left_out_of_the_mean_too(doc: Doc) -> None:
+    doc._.elmo_vectors = np.array([[1, 2], [100, 100], [3, 4]], dtype="f")
+    assert_allclose(doc._.elmo, [2, 3])
+    assert_allclose(doc[1:2]._.elmo, [0, 0])
+
+
 def test_vectors_beside_the_tensor_go_first(doc: Doc) -> None:
     doc._.elmo_vectors = doc.tensor + 1
     assert_allclose(doc[0]._.elmo, [2, 3])
