@@ -33,11 +33,20 @@ def import_pyarrow() -> ModuleType:
 
 
 def split_words(text: Any) -> list[str]:
-    """Return the words of a cell, which is a list, a text with spaces, or null (no words)."""
+    """Return the words of a cell, which is a list, a text with spaces, or null (no words).
+
+    Raises:
+        TypeError: If the cell is something else, such as the NaN of pandas for a missing text.
+    """
     if text is None:
         return []
     if isinstance(text, str):
         return text.split()
+    if not isinstance(text, Iterable):
+        raise TypeError(
+            f"Expected a text or a list of words in each row, got {text!r} "
+            f"({type(text).__name__}). If texts are missing, set them to an empty text first."
+        )
     return ["" if word is None else word for word in text]
 
 

@@ -75,7 +75,7 @@ class SentenceEmbedder:
             `np.reshape(values, (layers, -1, width))`.
 
         Raises:
-            TypeError: If the batch has another type, or is one row.
+            TypeError: If the batch has another type, or is one row; or if a text is missing as NaN.
             ValueError: If the batch lacks the text column or has a column with the name of the new
                 one, or an argument is wrong.
         """

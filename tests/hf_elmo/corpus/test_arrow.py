@@ -31,6 +31,11 @@ def test_a_cell_is_its_words(cell: Any, words: list[str]) -> None:
     assert split_words(cell) == words
 
 
+def test_a_missing_text_of_pandas_is_refused_with_advice() -> None:
+    with pytest.raises(TypeError, match=r"got nan \(float\).*set them to an empty text"):
+        split_words(float("nan"))
+
+
 @pytest.mark.parametrize(
     "kind",
     [
