@@ -53,11 +53,11 @@ def compare(results: Results, task: str, metric: str) -> Comparison:
     multi-bootstrap of Sellam et al. (2022), section 3, with paired seeds.
     """
     seeds = list_seeds(results, task)
+    common = sorted(set.intersection(*seeds.values()))
     counts = {
         variant: np.array(
-            [results[Run(task, variant, seed)]["counts"][metric] for seed in sorted(common)]
+            [results[Run(task, variant, seed)]["counts"][metric] for seed in common]
         )  # (seeds, docs, 3)
-        for common in (set.intersection(*seeds.values()),)
         for variant in seeds
     }
     scores = {
@@ -99,6 +99,13 @@ def list_seeds(results: Results, task: str) -> dict[str, set[int]]:
     return {variant: numbers for variant, numbers in seeds.items() if numbers}
 
 
+def can_compare(results: Results, task: str) -> bool:
+    """Return whether a task has both variants of a pair, and a seed that all its variants have."""
+    seeds = list_seeds(results, task)
+    has_pair = any(set(pair) <= seeds.keys() for pair in PAIRS)
+    return has_pair and bool(set.intersection(*seeds.values()))
+
+
 def find_variants(results: Results) -> list[str]:
     """List the variants that have runs."""
     return [variant for variant in VARIANTS if any(run.variant == variant for run in results)]
@@ -110,13 +117,9 @@ def find_pair(variants: Collection[str]) -> tuple[str, str]:
 
 
 def draw(results: Results, tasks: dict[str, Task], output: Path) -> str:
-    """Write `table.md` and the plots of all tasks that have two variants; return the tables."""
+    """Write `table.md` and the plots of all tasks that can be compared; return the tables."""
     full = {run: result for run, result in results.items() if run.share == 1}
-    done = {
-        name: task
-        for name, task in tasks.items()
-        if any(set(pair) <= list_seeds(full, name).keys() for pair in PAIRS)
-    }
+    done = {name: task for name, task in tasks.items() if can_compare(full, name)}
     if not done:
         return "No task has finished runs with and without ELMo."
     text = "\n".join([*draw_table(full, done), "", *draw_costs(full, done)])
@@ -188,8 +191,9 @@ def plot_mix(results: Results, tasks: Sequence[str], path: Path) -> None:
             shares = np.mean([mix["shares"] for mix in same], axis=0).tolist()
             gamma = float(np.mean([mix["gamma"] for mix in same]))
             mixes.append(MixOfComponent(name, same[0]["position"], shares, gamma))
-    plot_mixes(mixes, path)
-    add_dark_look(path)
+    if mixes:  # none without runs of ELMo alone
+        plot_mixes(mixes, path)
+        add_dark_look(path)
 
 
 def compute_curve(results: Results, variant: str) -> list[tuple[float, float, float]]:

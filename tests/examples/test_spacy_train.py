@@ -353,6 +353,22 @@ def test_a_table_shows_the_seeds_that_are_finished_and_names_another_comparison(
     assert "WNUT" not in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
+def test_a_task_whose_variants_share_no_seed_is_not_in_the_table(
+    tables: ModuleType, tmp_path: Path
+) -> None:
+    finished = [("trec", "without", 0), ("trec", "with", 1), ("sst5", "without", 1)]
+    results = {tables.Run(*one): count_right(10) for one in finished}
+    assert "No task" in tables.draw(results, tables.TASKS, tmp_path)
+    results[tables.Run("sst5", "with", 1)] = count_right(10)
+    assert "TREC" not in tables.draw(results, tables.TASKS, tmp_path)
+
+
+def test_without_elmo_alone_no_mixes_are_plotted(tables: ModuleType, tmp_path: Path) -> None:
+    results = {tables.Run("trec", variant, 0): count_right(10) for variant in ("static", "both")}
+    assert "TREC" in tables.draw(results, tables.TASKS, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+
+
 def test_results_that_are_there_are_drawn_without_data(
     compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
