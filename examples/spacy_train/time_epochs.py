@@ -11,11 +11,12 @@ from typing import Annotated, NamedTuple
 
 import torch
 import typer
-from compare import HERE, TASKS, VARIANTS
+from compare import HERE
 from spacy.language import Language
 from spacy.training import Corpus, Example
 from spacy.training.initialize import init_nlp
 from spacy.util import load_config, minibatch, registry
+from spacy_runs import TASKS, VARIANTS
 from thinc.api import Optimizer
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
