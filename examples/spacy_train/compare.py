@@ -4,10 +4,9 @@ With `--vectors`, ELMo with static vectors is compared with static vectors alone
 the table also shows ELMo alone.
 Writes to OUTPUT `table.md` (scores on the test sets), `mix.svg` (each task's learned weights of the
 layers) and `curve.svg` (scores against the share of the training data). The result of each finished
-run stays in OUTPUT/results, so an interrupted command continues when you run it again. OUTPUT/runs
-has the pipelines. `--draw` draws the results that are there; those of examples/README.md are in
-`results` beside this file. For your own data in spaCy's
-format: `--task mine:ner:train.spacy:dev.spacy:test.spacy`.
+run stays in OUTPUT/results, so an interrupted command continues when you run it again; `--draw`
+only draws these results. OUTPUT/runs has the pipelines. For your own data in spaCy's format:
+`--task mine:ner:train.spacy:dev.spacy:test.spacy`.
 """
 
 import json
