@@ -1,4 +1,4 @@
-"""What is compared: tasks, variants of a pipeline, runs, and the facts that each metric counts."""
+"""The tasks, variants and runs that `compare.py` compares, and the metrics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

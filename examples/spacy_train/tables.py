@@ -21,7 +21,6 @@ DARK_LOOK = """<style>
 }
 </style>"""
 
-
 Results = dict[Run, dict[str, Any]]
 
 
@@ -74,8 +73,9 @@ def compare(results: Results, task: str, metric: str) -> Comparison:
             gains = np.take_along_axis(gains, drawn_seeds, axis)
         return gains.mean(axis)
 
+    places = np.arange(num_docs), np.arange(num_seeds)
     result = bootstrap(
-        (np.arange(num_docs), np.arange(num_seeds))[: 1 + (num_seeds > 1)],
+        places if num_seeds > 1 else places[:1],
         gain,
         vectorized=True,
         n_resamples=RESAMPLES,

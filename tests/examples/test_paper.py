@@ -1,14 +1,12 @@
 """examples/paper: runs are made once and compared; tables and figures show what there is."""
 
 import gzip
-import importlib
 import json
 import re
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +18,7 @@ from scipy.stats import norm
 from hf_elmo.tasks.data.readers import LabelledSentence
 
 ROOT = Path(__file__).resolve().parents[2]
-PAPER = ROOT / "examples" / "paper"
+FOLDER = ROOT / "examples" / "paper"
 PARTS = ("train", "dev", "test")
 TABLES = [f"table_{number}" for number in range(1, 8)]
 TABLES += ["table_epochs", "figure_1", "figure_2"]
@@ -29,19 +27,8 @@ WORDS += [(".", "."), (".", ".")]
 
 
 @pytest.fixture
-def paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Import the scripts of the folder, as they import each other."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(PAPER))
-    yield importlib.import_module
-    for path in PAPER.glob("*.py"):
-        if path.stem not in before:
-            sys.modules.pop(path.stem, None)
-
-
-@pytest.fixture
-def runs(paper: Any) -> ModuleType:
-    return paper("runs")
+def runs(load: Any) -> ModuleType:
+    return load("runs")
 
 
 @pytest.fixture
@@ -166,8 +153,8 @@ def test_a_sample_of_questions_is_of_paragraphs(runs: ModuleType) -> None:
     assert len({question["id"] for x in paragraphs for question in x["qas"]}) == 20
 
 
-def test_processor_minutes_are_those_of_runs_on_a_cpu(paper: Any) -> None:
-    show = paper("table_1").show_minutes
+def test_processor_minutes_are_those_of_runs_on_a_cpu(load: Any) -> None:
+    show = load("table_1").show_minutes
     runs = [{"minutes": 4.0}, {"minutes": 6.0, "device": "cpu"}, {"minutes": 1.0, "device": "H100"}]
     assert (show(runs), show(runs[2:])) == ("5", "")
 
@@ -178,9 +165,9 @@ def test_no_run_starts_after_the_deadline(runs: ModuleType, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_queue_has_each_run_of_all_tables_once(paper: Any) -> None:
-    queue = paper("all").list_queue()
-    tables = [paper(name) for name in TABLES if name not in ("table_4", "table_5", "table_6")]
+def test_the_queue_has_each_run_of_all_tables_once(load: Any) -> None:
+    queue = load("all").list_queue()
+    tables = [load(name) for name in TABLES if name not in ("table_4", "table_5", "table_6")]
     assert set(queue) == {run for table in tables for run in table.RUNS}
     assert len(set(queue)) == len(queue)
 
@@ -216,7 +203,7 @@ def test_narrow_vectors_are_beside_the_others(
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     """Make a page with a table, and results without runs of task models."""
-    for path in (PAPER / "results").glob("table_*.json"):
+    for path in (FOLDER / "results").glob("table_*.json"):
         shutil.copy(path, tmp_path)
     page = tmp_path / "paper.md"
     page.write_text("Before\n<!-- table_6 -->\nold\n<!-- end -->\nafter\n")
@@ -224,10 +211,10 @@ def page(tmp_path: Path) -> Path:
 
 
 def test_all_stops_at_its_hours_and_updates_the_page(
-    paper: Any, tmp_path: Path, page: Path, capsys: pytest.CaptureFixture[str]
+    load: Any, tmp_path: Path, page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paper("all").main(tmp_path, tmp_path, tmp_path, hours=0, page=page)
-    assert capsys.readouterr().out == f"0 of {len(paper('all').list_queue())} runs are complete.\n"
+    load("all").main(tmp_path, tmp_path, tmp_path, hours=0, page=page)
+    assert capsys.readouterr().out == f"0 of {len(load('all').list_queue())} runs are complete.\n"
     text = page.read_text()
     assert "| layer 0, random weights |" in text
     assert "old" not in text
@@ -236,7 +223,7 @@ def test_all_stops_at_its_hours_and_updates_the_page(
 
 
 def test_all_continues_after_a_run_that_fails(
-    paper: Any,
+    load: Any,
     tmp_path: Path,
     page: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -245,9 +232,9 @@ def test_all_continues_after_a_run_that_fails(
     def fail(*_: Any) -> bool:
         raise subprocess.CalledProcessError(1, "train")
 
-    monkeypatch.setattr(paper("runs"), "make", fail)
-    paper("all").main(tmp_path, tmp_path, tmp_path, page=page)
-    assert capsys.readouterr().err.count("failed: ") == len(paper("all").list_queue())
+    monkeypatch.setattr(load("runs"), "make", fail)
+    load("all").main(tmp_path, tmp_path, tmp_path, page=page)
+    assert capsys.readouterr().err.count("failed: ") == len(load("all").list_queue())
 
 
 ENTAILMENT = "neutral\tThe old cat .\tIt sat .\nentailment\tA cat .\tNo bank !\n"
@@ -262,7 +249,7 @@ def train_all(runs: ModuleType, table: ModuleType, settings: Any, task: str) -> 
 
 @pytest.mark.slow
 def test_small_versions_of_tables_of_entailment_are_made_once(
-    paper: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
+    load: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
 ) -> None:
     for name in runs.DATA["entailment"][:3]:
         write_data(tmp_path / name, 60 * ENTAILMENT)  # a sample of 10 % has both labels
@@ -273,17 +260,17 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
         made = {
             run
             for name in ("table_2", "table_3", "table_7")
-            for run in train_all(runs, paper(name), settings, "entailment")
+            for run in train_all(runs, load(name), settings, "entailment")
         }
         paths = [path for path in results.glob("*/*") if path.parent.name != "samples"]
         times = {path: path.stat().st_mtime_ns for path in paths}
     assert {path.name for path in times} == {"result.json"}  # models are not kept
     assert {path.parent for path in times} == {run.find_folder(results) for run in made}
     for name in ("table_2", "table_3", "table_7"):
-        rows = [x for x in paper(name).write(results).splitlines() if x.startswith("| entail")]
+        rows = [x for x in load(name).write(results).splitlines() if x.startswith("| entail")]
         assert all("not run yet" not in row for row in rows)
         assert sum("*" in row for row in rows) == 1
-    assert "not run yet" in paper("table_2").write(results)  # the other tasks
+    assert "not run yet" in load("table_2").write(results)  # the other tasks
     known = json.loads((results / "entailment-elmo-1-0.1-30-epochs" / "result.json").read_text())
     assert np.shape(known["counts"]) == (2, 2)  # premises; right and all
     assert np.shape(known["mixes"]) == (2, 4)  # input and output; three layers and gamma
@@ -293,7 +280,7 @@ def test_small_versions_of_tables_of_entailment_are_made_once(
 
 @pytest.mark.slow
 def test_small_versions_of_table_1_and_of_the_figures_are_made(
-    paper: Any,
+    load: Any,
     runs: ModuleType,
     tmp_path: Path,
     tiny_folder: Path,
@@ -308,11 +295,11 @@ def test_small_versions_of_table_1_and_of_the_figures_are_made(
     options = ["--epochs", "1", "--cache-bytes", "100000"]
     results = tmp_path / "results"
     settings = runs.Settings(tmp_path, results, vectors, str(tiny_folder), options=options)
-    monkeypatch.setitem(paper("figure_1").TASKS, "srl", (0.1, 1.0))
-    made = [run for run in paper("figure_1").list_task("srl") if run.seed == 1]
+    monkeypatch.setitem(load("figure_1").TASKS, "srl", (0.1, 1.0))
+    made = [run for run in load("figure_1").list_task("srl") if run.seed == 1]
     assert runs.make_runs(made, settings)
-    tabled = train_all(runs, paper("table_1"), settings, "srl")
-    rows = [x for x in paper("table_1").write(results).splitlines() if x.startswith("| roles")]
+    tabled = train_all(runs, load("table_1"), settings, "srl")
+    rows = [x for x in load("table_1").write(results).splitlines() if x.startswith("| roles")]
     assert len(rows) == 2  # with wide and with narrow static vectors
     for row in rows:
         assert row.startswith("| roles | f1 | 1 |")
@@ -322,12 +309,12 @@ def test_small_versions_of_table_1_and_of_the_figures_are_made(
         for run in tabled
     }
     assert sizes["elmo"] > sizes["elmo-100"]
-    assert "not run yet" in paper("table_1").write(results)
-    assert "| roles | input | 0." in paper("figure_2").write(results)
+    assert "not run yet" in load("table_1").write(results)
+    assert "| roles | input | 0." in load("figure_2").write(results)
     for name in ("figure_1", "figure_2"):
         paths = [tmp_path / f"{number}.svg" for number in range(2)]
         for path in paths:
-            paper(name).plot(results, path)
+            load(name).plot(results, path)
         assert len({path.read_text() for path in paths}) == 1
 
 
@@ -356,7 +343,7 @@ def write_senses(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_small_versions_of_tables_of_layers_are_made(
-    paper: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
+    load: Any, runs: ModuleType, tmp_path: Path, tiny_folder: Path, vectors: Path
 ) -> None:
     write_senses(tmp_path / "wsd")
     rows = (f"{n}\t{word}\t_\t{tag}" for n, (word, tag) in enumerate(WORDS, start=1))
@@ -365,9 +352,9 @@ def test_small_versions_of_tables_of_layers_are_made(
         write_data(tmp_path / "ewt" / f"en-{part}.conllu.gz", 3 * tagged)
     settings = runs.Settings(tmp_path, tmp_path / "results", vectors, str(tiny_folder))
     for name in ("table_4", "table_5", "table_6"):
-        paper(name).make(settings)
+        load(name).make(settings)
     table_4, table_5, table_6 = (
-        paper(name).write(tmp_path / "results") for name in ("table_4", "table_5", "table_6")
+        load(name).write(tmp_path / "results") for name in ("table_4", "table_5", "table_6")
     )
     assert "| static | play | old, new |" in table_4 or "| static | play | new, old |" in table_4
     assert "| top layer | " in table_4
@@ -379,10 +366,10 @@ def test_small_versions_of_tables_of_layers_are_made(
     assert re.search(r"\| layer 1 \| 100\.0 \| 100\.0 \|", table_6)
 
 
-def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> None:
+def test_the_page_shows_what_the_results_give(load: Any, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "paper.md").read_text("utf-8")
     assert all(f"<!-- {name} -->" in page for name in TABLES)
-    assert paper("all").update(page, PAPER / "results", tmp_path) == page
+    assert load("all").update(page, FOLDER / "results", tmp_path) == page
     for path in tmp_path.iterdir():
         committed = (ROOT / "docs" / "figures" / path.name).read_bytes()
         versions = {
@@ -404,15 +391,15 @@ def test_the_page_shows_what_the_results_give(paper: Any, tmp_path: Path) -> Non
     ],
 )
 def test_the_readme_shows_tasks_with_static_vectors_as_wide_as_elmo(
-    task: str, title: str, paper: Any, runs: ModuleType
+    task: str, title: str, load: Any, runs: ModuleType
 ) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    sides = paper("table_1").read_sides(PAPER / "results", task)
+    sides = load("table_1").read_sides(FOLDER / "results", task)
     static, elmo = (
         np.mean([runs.score(task, seed) for seed in runs.gather_counts(side)]) for side in sides
     )
     (row,) = (line for line in readme.splitlines() if line.startswith(f"| {title}"))
     seeds = {1: "one seed", 3: "three seeds"}[len(sides[0])]
     assert row.endswith(f"({seeds}) | static vectors {static:.1f} | {elmo:.1f} |")
-    best = max(paper("table_epochs").LENGTHS[task, "static"])
+    best = max(load("table_epochs").LENGTHS[task, "static"])
     assert runs.choose_epochs(task, "static") == best  # not a baseline stopped early

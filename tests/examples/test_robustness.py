@@ -1,10 +1,8 @@
 """examples/robustness: misspellings of words, and encoders compared on them."""
 
 import gzip
-import importlib
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,17 +17,6 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "robustness"
 SENTENCE = "Several children were walking through the old garden of 1914 yesterday ."
 WORDS = SENTENCE.split()
 OPTIONS = ["--max-steps", "2", "--batch-size", "2", "--negatives", "0", "--cpu"]
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Import the scripts of the folder, as they import each other."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        if path.stem not in before:
-            sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """examples/spacy_train: public files become docs, twins differ in ELMo alone, the table is made."""
 
 import contextlib
-import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -35,17 +34,6 @@ ENTITIES = "Ada	B-PER\nByron	I-PER\nslept	O\n\nNobody	O\n\n"
 SPANS = "The	B-PER	O\nking	I-PER	O\nof	I-PER	O\nRome	I-PER	B-GPE\n\n"
 TREES = "(3 (2 A) (3 (3 good) (2 film-LRB-)))\n(0 (1 Too) (0 long))\n"
 QUESTIONS = "LOC:city Where is Rome ?\nHUM:ind Who was Ada ?\n"
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
-    """Import the scripts of the folder, as they import each other."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield importlib.import_module
-    for path in FOLDER.glob("*.py"):
-        if path.stem not in before:
-            sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture
