@@ -186,10 +186,13 @@ def evaluate(config: str, pipeline: Path, test: Path) -> dict[str, Any]:
 
 
 def read_gold(path: Path, nlp: Language) -> list[Doc]:
-    """Read the docs of a file, or of all files of a folder."""
+    """Read the docs of a file, or of all files of a folder: at least two, for the intervals."""
     gold = [example.reference for example in Corpus(path)(nlp)]
-    if not gold:
-        raise ValueError(f"No docs in {path}: expected a .spacy file, or a folder of them.")
+    if len(gold) < 2:
+        raise ValueError(
+            f"Expected two or more docs in {path}, a .spacy file or a folder of them, "
+            f"got {len(gold)}."
+        )
     return gold
 
 

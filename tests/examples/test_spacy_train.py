@@ -200,11 +200,15 @@ def test_facts_of_a_doc_are_counted_where_its_gold_doc_is_annotated(compare: Mod
     }
 
 
-def test_a_test_set_without_docs_is_refused_before_training(
-    compare: ModuleType, tmp_path: Path
+@pytest.mark.filterwarnings("ignore:.*W090")
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_test_set_with_too_few_docs_for_intervals_is_refused_before_training(
+    count: int, compare: ModuleType, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="No docs in"), pytest.warns(UserWarning, match="W090"):
-        compare.main(tmp_path, tmp_path, task=["mine:ner:train:dev:"])
+    words = Doc(spacy.blank("en").vocab, words=["cat"])
+    DocBin(docs=[words] * count).to_disk(tmp_path / "test.spacy")
+    with pytest.raises(ValueError, match=f"Expected two or more docs in .*, got {count}\\."):
+        compare.main(tmp_path, tmp_path, task=["mine:ner:train:dev:test.spacy"])
 
 
 def test_vectors_of_another_kind_are_refused_before_training(
