@@ -143,7 +143,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     weights = sources.checkpoint
     options_path = sources.options or _find(weights, "options.json")
     if options_path is None:
-        places = " or ".join(str(place) for place in _places(weights, "options.json"))
+        places = " or ".join(dict.fromkeys(map(str, _places(weights, "options.json"))))
         raise ConversionError(
             f"{weights}: expected its options in {places}, found none. Pass them with --options."
         )

@@ -115,6 +115,17 @@ def read_as_stored(
     yield stored.arrangement.to_stored(array)
 
 
+def without_empty_row(table: LazyTensor) -> LazyTensor:
+    """Remove the padding row if there is one.
+
+    bilm/model.py, and so every module, adds this row at the start; the trainer does not.
+    """
+    if table.read_rows(0, 1).any():
+        return table
+    shape = (table.shape[0] - 1, *table.shape[1:])
+    return LazyTensor(table.source, shape, lambda start, stop: table.read_rows(start + 1, stop + 1))
+
+
 def gather_checkpoint(
     options: Mapping[str, Any],
     variables: Mapping[str, LazyTensor],
@@ -141,6 +152,9 @@ def gather_checkpoint(
             f"{source}: expected a variable {table_name}, as the options have {'no ' * reads_words}"
             f'"char_cnn", found: {", ".join(list(variables)[:10]) or "none"}.'
         )
+    if not reads_words and table.shape[0] >= NUM_BYTE_CHARACTERS:
+        table = without_empty_row(table)
+        variables = {**variables, table_name: table}
     if reads_words and vocabulary is None:
         raise ConversionError(
             f"{source}: expected the vocabulary of its {table.shape[0]} words next to it, found "

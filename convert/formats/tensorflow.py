@@ -149,19 +149,8 @@ def _bilm_variables(scope: str, every: Mapping[str, LazyTensor]) -> dict[str, La
         standard = bilm_variables.standard_name(name.removeprefix(scope))
         if name.startswith(scope) and BILM_NAME.fullmatch(standard):
             is_table = standard in ("char_embed", "embedding")
-            variables[standard] = _without_empty_row(tensor) if is_table else tensor
+            variables[standard] = bilm_variables.without_empty_row(tensor) if is_table else tensor
     return variables
-
-
-def _without_empty_row(table: LazyTensor) -> LazyTensor:
-    """Remove the padding row if there is one.
-
-    bilm/model.py, and so every module, adds this row at the start; the trainer does not.
-    """
-    if table.read_rows(0, 1).any():
-        return table
-    shape = (table.shape[0] - 1, *table.shape[1:])
-    return LazyTensor(table.source, shape, lambda start, stop: table.read_rows(start + 1, stop + 1))
 
 
 def guess_options(variables: Mapping[str, LazyTensor]) -> dict[str, Any]:
