@@ -60,7 +60,8 @@ def verify_model(
                 least, place = difference, where
     raise ConversionError(
         f"{activations}: expected equal activations within {tolerance}, "
-        f"got a difference of {least:.2g} in {place}."
+        f"got a difference of {least:.2g} in {place}. The original implementation must have run "
+        "without a warm-up, in batches of 1 or 64 sentences."
     )
 
 
@@ -103,7 +104,8 @@ def _read_sentences(path: Path, stored: Activations, text: Path | None) -> list[
     num_stored = sum(name.isdecimal() for name in stored)
     if num_stored != len(lines):
         raise ConversionError(
-            f"{path}: expected an array for each of the {len(lines)} sentences, got {num_stored}."
+            f"{path}: expected an array for each of the {len(lines)} sentences, with its number as "
+            f"the key, got {num_stored}."
             + (" If sentences are equal, pass their text with --sentences." if not text else "")
         )
     return [line.split() for line in lines]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from convert.formats import bilm_options, torch_tensor_names
@@ -105,7 +105,7 @@ def find_settings(folder: Path) -> Path | None:
     config = bilm_options.read_options(path)
     if "token_embedder" in config:
         return path
-    name = PurePosixPath(str(config.get("config_path"))).name
+    name = PureWindowsPath(str(config.get("config_path"))).name  # reads both / and \ as separators
     for place in (*folder.glob("*"), *folder.glob("configs/*")):
         if place.name == name and place.is_file():
             return place

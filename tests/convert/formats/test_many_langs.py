@@ -101,6 +101,7 @@ def test_words_alone_are_read(tmp_path: Path) -> None:
     [
         ('{"config_path": "/users4/someone/configs/cnn.json"}', "cnn.json"),
         ('{"config_path": "configs/cnn.json"}', "configs/cnn.json"),
+        (json.dumps({"config_path": r"C:\elmo\configs\cnn.json"}), "cnn.json"),
         (None, "config.json"),  # the settings themselves
     ],
 )
