@@ -46,6 +46,7 @@ OPTIONS_OF_OTHERS = {
     "--index-url",
     "--input_format",
     "--nproc-per-node",
+    "--output_layer",
     "--save_dir",
     "--train_prefix",
     "--training",
