@@ -198,7 +198,8 @@ def read_vocabulary(path: Path, num_rows: int, rows_of: str) -> tuple[str, ...]:
             words = tuple(word for word in map(str.strip, file) if word != SKIPPED_LINE)
     except UnicodeDecodeError as error:
         raise ConversionError(
-            f"{path}: expected UTF-8 with one word per line, got {error}."
+            f"{path}: expected UTF-8 with one word per line, got {error}. If the file is "
+            "compressed, decompress it first."
         ) from error
     if len(words) != num_rows:
         raise ConversionError(

@@ -1,5 +1,6 @@
 """bilm-tf's variables are known by every name that it gave them, and arranged anew exactly."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,7 @@ def test_white_space_and_the_line_that_is_no_word_are_left_out(tmp_path: Path) -
     [
         (b"a\nb\n", "vocab.txt: expected 3 words, one per row of the softmax, got 2"),
         (b"a\nb\n\xff\n", "vocab.txt: expected UTF-8 with one word per line, got"),
+        (gzip.compress(b"a\nb\n"), "compressed, decompress it first"),
     ],
 )
 def test_other_files_are_refused(data: bytes, error: str, tmp_path: Path) -> None:
