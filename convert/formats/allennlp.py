@@ -21,7 +21,7 @@ from convert.formats.tensor_rearrangement import (
     list_numbered,
     list_stored_tensors,
 )
-from convert.formats.torch_files import read_state_dict
+from convert.formats.torch_files import is_torch_zip, read_state_dict
 from convert.layout import (
     Checkpoint,
     ConversionError,
@@ -60,10 +60,10 @@ OTHER_BILM_SCOPE = "_contextualizer."
 
 
 def recognises(path: Path) -> bool:
-    """Recognise an unpacked archive by its weights, and weights by their suffix."""
+    """Recognise an unpacked archive by its weights, and weights by their suffix or content."""
     if path.is_dir():
         return any((path / name).is_file() for name in WEIGHTS)
-    return path.is_file() and path.suffix in SUFFIXES
+    return path.is_file() and (path.suffix in SUFFIXES or is_torch_zip(path))
 
 
 # --- Reading ---

@@ -10,6 +10,15 @@ from convert import unpack
 from convert.layout import ConversionError, FloatArray, LazyTensor
 
 
+def is_torch_zip(path: Path) -> bool:
+    """Recognise a file of PyTorch 1.6 and later by its content, whatever its suffix is."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return any(name.endswith("/data.pkl") for name in file.namelist())
+    except unpack.BROKEN:
+        return False
+
+
 def read_state_dict(path: Path) -> dict[str, LazyTensor]:
     """List the tensors of a `torch.save` file, without executing code.
 

@@ -37,6 +37,17 @@ def test_converted_model_computes_what_bilm_tf_does(bilm: Bilm, tmp_path: Path) 
     np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "elmo.pkl", "elmo"])
+def test_weights_with_another_suffix_are_recognised_by_their_content(
+    name: str, tmp_path: Path
+) -> None:
+    task = write_allennlp(tmp_path / "task", bilm := make_bilm())
+    weights = (task / "weights.th").rename(tmp_path / name)
+    convert_checkpoint(weights, tmp_path / "model", options=task / "options.json")
+    got = run_model(tmp_path / "model", SENTENCE)
+    np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), atol=1e-5, rtol=0)
+
+
 def test_what_is_the_tasks_own_is_left_out(tmp_path: Path) -> None:
     task = write_allennlp(tmp_path / "task", make_bilm(), mix_weights(0, [1, 2, 3], 4))
     conversion = convert_checkpoint(task, tmp_path / "model")
