@@ -101,7 +101,7 @@ def evaluate_stream(
     the order of the sentences.
 
     Args:
-        model: biLM and softmax, in evaluation mode.
+        model: biLM and softmax; they are set to evaluation mode.
         tokenizer: Tokenizer of the model.
         vocabulary: Target words of the model.
         text: Sentences to predict. Words outside the vocabulary count as `<UNK>`.

@@ -170,17 +170,14 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         """
         if self._heldout is None:
             raise ValueError("Expected a held-out text to evaluate on, got None.")
-        model = self.kept_model
-        model.train(False)
         start = time.monotonic()
         perplexity = evaluate_stream(
-            model,
+            self.kept_model,
             self._tokenizer,
             self._vocabulary,
             self._heldout,
             batch_size=self.args.per_device_eval_batch_size,
         )
-        model.train()
         metrics = {
             "eval_loss": math.log(perplexity.average),
             "eval_perplexity": perplexity.average,
@@ -241,7 +238,6 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             position = json.loads((Path(checkpoint) / POSITION_NAME).read_text("utf-8"))
             self.model.num_windows = position["num_windows"]
             self._stream.load_state_dict(position)
-            self._clock.elapsed = position["seconds"]
             self.restore_early_stopping()
         super()._load_rng_state(checkpoint)
 

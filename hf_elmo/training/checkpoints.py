@@ -223,7 +223,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         best = Path(self.state.best_model_checkpoint or "").name
         protected = {step for step in steps if found[step].name == best} | set(steps[-1:])
         others = [step for step in steps if step not in protected]
-        for step in others[: max(0, len(steps) - max(self._num_kept, len(protected)))]:
+        for step in others[: max(0, len(steps) - self._num_kept)]:
             shutil.rmtree(found[step], ignore_errors=True)
 
 
