@@ -11,6 +11,7 @@ from hf_elmo.pretraining.learning_rate import (
     TrainingClock,
     choose_warmup,
     make_schedule,
+    set_next_rates,
 )
 
 
@@ -51,12 +52,44 @@ def test_the_time_counts_where_more_of_it_is_used_up_than_of_the_steps() -> None
     assert find_rates(clock, "linear", 0, 4) == [0.5, 0.5, 0.5, 0.25, 0.0]
 
 
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+def test_the_rate_is_zero_beyond_the_time_limit(shape: str) -> None:
+    clock = TrainingClock(max_hours=1)
+    clock.elapsed = 5400.0
+    assert find_rates(clock, shape, 0, 1) == [0.0, 0.0]
+
+
+def test_the_rate_of_a_resumed_run_is_that_of_the_optimizers_next_step() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    factors = RATE_FACTORS[SchedulerType("linear")]
+    schedule = make_schedule(optimizer, factors, 0, 8, TrainingClock())
+    schedule.last_epoch = 2  # as if loaded
+    set_next_rates(schedule)
+    assert optimizer.param_groups[0]["lr"] == 0.75
+
+
+def test_the_speed_of_a_resumed_run_counts_its_own_steps() -> None:
+    clock = TrainingClock()
+    clock.on_train_begin(SimpleNamespace(), SimpleNamespace(global_step=10), None)
+    assert clock.lap(12)[0] == 2
+
+
 def test_a_new_run_counts_its_time_from_zero_and_a_resumed_one_goes_on() -> None:
     for step, expected in ((3, 1800.0), (0, 0.0)):
         clock = TrainingClock()
         clock.elapsed = 1800.0
         clock.on_train_begin(SimpleNamespace(), SimpleNamespace(global_step=step), None)
         assert clock.now() == pytest.approx(expected, abs=60)
+
+
+def test_all_processes_count_the_time_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broadcast(elapsed: list[float]) -> None:
+        elapsed[0] = 1234.0
+
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
+    clock = TrainingClock()
+    clock.on_step_begin(SimpleNamespace(world_size=2), SimpleNamespace(), None)
+    assert clock.elapsed == 1234.0
 
 
 @pytest.mark.parametrize(("elapsed", "step"), [(3600.0, 1), (0.0, 9)])

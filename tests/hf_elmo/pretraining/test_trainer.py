@@ -263,6 +263,32 @@ def test_a_copy_of_a_checkpoint_does_not_count_among_those_to_keep(
     assert {path.name for path in tmp_path.iterdir()} == {*names, "checkpoint-8"}
 
 
+def test_a_damaged_checkpoint_does_not_count_among_those_to_keep(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    make_trainer(tmp_path, tiny_config, save_strategy="steps", save_steps=1, max_steps=2).train()
+    (tmp_path / "checkpoint-2" / "optimizer.pt").unlink()
+    saving = {"save_strategy": "steps", "save_steps": 3, "save_total_limit": 2}
+    second = make_trainer(tmp_path, tiny_config, max_steps=3, **saving)
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+
+    assert {path.name for path in tmp_path.iterdir()} == {f"checkpoint-{n}" for n in (1, 2, 3)}
+
+
+def test_a_new_run_replaces_a_checkpoint_that_a_killed_run_was_writing(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    broken = tmp_path / "checkpoint-1"
+    broken.mkdir()
+    for name in (".writing-checkpoint-1", "trained_weights.safetensors"):
+        (broken / name).touch()
+    make_trainer(tmp_path, tiny_config, save_strategy="steps", max_steps=1).train()
+
+    names = {path.name for path in broken.iterdir()}
+    assert "trainer_state.json" in names
+    assert not names & {".writing-checkpoint-1", "trained_weights.safetensors"}
+
+
 @pytest.mark.parametrize("begins_late", [False, True])
 def test_a_folder_in_the_place_of_a_checkpoint_is_refused(
     begins_late: bool, tmp_path: Path, tiny_config: ElmoConfig
@@ -341,6 +367,35 @@ def test_the_patience_of_early_stopping_is_resumed(
     assert parts.state.global_step == last
     for name, value in weights(whole).items():
         assert torch.equal(weights(parts)[name], value), name
+
+
+def test_a_patience_may_be_given_to_a_run_that_is_resumed(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1, "heldout": text}
+    options |= {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
+    options |= {"metric_for_best_model": "eval_perplexity", "greater_is_better": False}
+    options |= {"learning_rate": 5.0}  # every step makes it worse
+    make_trainer(tmp_path, tiny_config, max_steps=2, **options).train()
+    options["callbacks"] = [EarlyStoppingCallback(1)]
+    resumed = make_trainer(tmp_path, tiny_config, max_steps=50, **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 3
+
+
+def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "heldout": text}
+    options |= {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
+    options |= {"metric_for_best_model": "eval_perplexity", "greater_is_better": False}
+    options |= {"learning_rate": 5.0, "lr_scheduler_type": "constant"}  # every step makes it worse
+    make_trainer(tmp_path / "old", tiny_config, **options).train()
+    (tmp_path / "old").rename(tmp_path / "new")
+    moved = make_trainer(tmp_path / "new", tiny_config, **options)
+    moved.train(resume_from_checkpoint=True)
+    best = load_file(tmp_path / "new" / "checkpoint-1" / "model.safetensors")
+    assert all(torch.equal(weights(moved)[name], value) for name, value in best.items())
 
 
 def test_the_time_of_training_is_resumed(
@@ -436,6 +491,16 @@ def test_the_logged_loss_is_the_mean_of_one_window(tmp_path: Path, tiny_config: 
     trainer.train()
 
     assert trainer.state.log_history[0]["loss"] == pytest.approx(math.log(13), abs=0.5)
+
+
+def test_the_logged_speed_counts_the_words_of_all_accumulated_windows(
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config, gradient_accumulation_steps=3)
+    monkeypatch.setattr(trainer._clock, "lap", lambda _: (2, 4.0))  # steps, seconds
+    trainer.log({"loss": 1.0})
+    (entry,) = trainer.state.log_history
+    assert entry["words_per_second"] == 2 * 3 * trainer._stream.targets_per_window / 4
 
 
 def test_training_learns_and_reports_the_heldout_perplexity(
@@ -591,6 +656,18 @@ def test_evaluation_and_the_best_checkpoint_are_those_of_the_average(
     perplexity = evaluate_stream(best, ElmoTokenizer(), VOCABULARY, text, batch_size=ROWS).average
     assert trainer.state.best_metric == pytest.approx(perplexity, rel=1e-6)
     assert all(torch.equal(weights(trainer)[n], value) for n, value in best.state_dict().items())
+
+
+def test_a_finished_run_with_an_average_ends_with_the_average(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    options = {"ema": 0.5, "max_steps": 3, "save_strategy": "steps"}
+    make_trainer(tmp_path, tiny_config, **options).train()
+    again = make_trainer(tmp_path, tiny_config, **options)
+    again.train(resume_from_checkpoint=True)
+
+    saved = load_file(tmp_path / "checkpoint-3" / "model.safetensors")
+    assert all(torch.equal(weights(again)[name], value) for name, value in saved.items())
 
 
 def test_an_average_may_begin_when_training_goes_on(
@@ -799,3 +876,16 @@ def test_a_model_that_has_diverged_replaces_no_checkpoint(
         trainer.train()
 
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_a_model_that_has_diverged_is_not_saved_at_the_end(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    trainer = make_trainer(tmp_path, tiny_config)
+    with torch.no_grad():
+        trainer.model.model.softmax.bias[0] = math.inf
+
+    with pytest.raises(ValueError, match="Expected finite weights after step 0, got NaN"):
+        trainer.save_and_end()
+
+    assert not list(tmp_path.iterdir())

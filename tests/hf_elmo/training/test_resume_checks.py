@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hf_elmo.training import resume_checks
 from hf_elmo.training.resume_checks import (
     check_output,
     cut_path,
@@ -92,6 +93,13 @@ def test_a_run_can_start_again_before_its_first_checkpoint(tmp_path: Path) -> No
         check_output(tmp_path, resume=False)
 
 
+def test_a_model_beside_the_settings_of_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    hold_to_settings(tmp_path, {"seed": 1, "batch_size": 2}, {})
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ValueError, match=r"holds model\.safetensors, which would be lost"):
+        check_output(tmp_path, resume=True)
+
+
 def test_a_run_is_not_resumed_with_other_files(tmp_path: Path) -> None:
     data = tmp_path / "data.txt"
     data.write_text("a")
@@ -111,6 +119,35 @@ def test_a_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None:
     assert fingerprint(tmp_path) == before
     (tmp_path / "config.json").write_text("[]")
     assert fingerprint(tmp_path) != before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_fingerprint_of_a_model_depends_on_its_weights(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    before = fingerprint(tmp_path)
+    (tmp_path / name).write_bytes(b"y")
+    assert fingerprint(tmp_path) != before
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("model-1.safetensors", "model-2.safetensors"):
+        (tmp_path / name).write_text(name)
+    before = fingerprint(tmp_path)
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda *pattern: reversed(list(glob(*pattern))))
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_fingerprint_of_a_long_file_depends_on_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume_checks, "HEAD_BYTES", 3)
+    (tmp_path / "a.txt").write_text("abcd")
+    before = fingerprint(tmp_path / "a.txt")
+    (tmp_path / "a.txt").write_text("abcde")
+    assert fingerprint(tmp_path / "a.txt") != before
 
 
 def test_checkpoints_are_listed_by_their_steps(tmp_path: Path) -> None:
@@ -140,6 +177,13 @@ def test_files_may_move(tmp_path: Path) -> None:
         hold_to_settings(tmp_path, {"train": [Path("old/*.txt")], "model": model}, {})
     with pytest.raises(ValueError, match=r"Expected --model model, .*got --model org/model"):
         hold_to_settings(tmp_path, {"train": paths, "model": cut_path("org/model")}, {})
+
+
+def test_more_files_than_before_are_named(tmp_path: Path) -> None:
+    hold_to_settings(tmp_path, {"train": [Path("a.txt")]}, {})
+    make_checkpoint(tmp_path, 1)
+    with pytest.raises(ValueError, match=r"Expected --train \['a.txt'\].*got --train \['a.txt', "):
+        hold_to_settings(tmp_path, {"train": [Path("a.txt"), Path("b.txt")]}, {})
 
 
 def test_a_name_on_the_hub_counts_completely(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The bound on a training's time."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -59,6 +60,32 @@ def test_without_a_bound_the_time_is_only_noted(tmp_path: Path, now: list[float]
     now[0] += 1e6
     assert not take_step(bound, tmp_path)
     assert read_seconds(tmp_path) == 1e6
+
+
+def test_the_time_is_noted_about_once_a_second(tmp_path: Path, now: list[float]) -> None:
+    bound = TimeBound(tmp_path)
+    for seconds, noted in ((1.5, 1.5), (0.5, 1.5), (1.0, 3.0)):
+        now[0] += seconds
+        take_step(bound, tmp_path)
+        assert read_seconds(tmp_path) == noted
+
+
+def test_the_process_with_the_most_time_ends_all(
+    tmp_path: Path, now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accelerate.utils.gather_object", lambda own: [*own, 121.0, 7.0])
+    bound, control = TimeBound(tmp_path, max_minutes=2), TrainerControl()
+    now[0] += 1
+    bound.on_step_end(SimpleNamespace(world_size=3), TrainerState(), control)
+    assert control.should_training_stop
+
+
+def test_the_first_process_alone_notes_the_time(tmp_path: Path, now: list[float]) -> None:
+    bound = TimeBound(tmp_path)
+    now[0] += 9
+    other = TrainerState(is_world_process_zero=False)
+    bound.on_step_end(TrainingArguments(output_dir=str(tmp_path)), other, TrainerControl())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_file_counts_as_no_time(tmp_path: Path) -> None:
