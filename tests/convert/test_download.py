@@ -154,6 +154,24 @@ def test_another_version_is_not_appended(
     assert download([address])[0].read_bytes() == DATA[::-1]
 
 
+def test_a_weak_tag_does_not_prove_equal_bytes(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weak: dict[str, Any] = {"has_tag": False, "headers": {"ETag": 'W/"1"'}}
+    address = server.put("/x.zip", DATA, **weak)
+    interrupt_download(address, monkeypatch)
+    server.put("/x.zip", DATA[::-1], heeds_versions=False, **weak)
+    assert download([address])[0].read_bytes() == DATA[::-1]
+
+
+def test_an_interrupted_download_of_unknown_length_begins_anew(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = server.put("/x.zip", DATA, has_length=False)
+    interrupt_download(address, monkeypatch)
+    assert download([address])[0].read_bytes() == DATA
+
+
 CUT = 24 << 12
 TAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
 REST = {"ETag": TAG, "Content-Range": f"bytes {CUT}-{len(DATA) - 1}/{len(DATA)}"}
@@ -215,6 +233,15 @@ def test_a_file_in_the_cache_that_is_not_the_catalogues_is_downloaded_again(
     download([address])
     server.put("/x.zip", DATA)
     assert download([address], sha256=TAG.strip('"'))[0].read_bytes() == DATA
+
+
+def test_a_file_in_the_cache_of_another_size_than_the_catalogues_is_downloaded_again(
+    server: FileServer,
+) -> None:
+    address = server.put("/x.zip", DATA[:9])
+    download([address])
+    server.put("/x.zip", DATA)
+    assert download([address], size=len(DATA))[0].read_bytes() == DATA
 
 
 def test_a_server_that_tells_too_great_a_length_is_an_error(server: FileServer) -> None:
@@ -308,7 +335,31 @@ def test_a_page_in_place_of_a_file_is_named_as_such(page: bytes, server: FileSer
         download([address])
 
 
+def test_a_page_inside_a_file_is_no_page(server: FileServer) -> None:
+    data = bytes(download_module.BLOCK_SIZE) + PAGE
+    assert download([server.put("/x.zip", data)])[0].read_bytes() == data
+
+
 # --- Bounds ---
+
+
+def test_a_file_larger_than_the_catalogues_is_refused_before_it_is_downloaded(
+    server: FileServer,
+) -> None:
+    address = server.put("/x.zip", DATA)
+    error = r"expected at most 1,000 bytes, the server has 300,000"
+    with pytest.raises(ConversionError, match=error):
+        download([address], size=1000)
+
+
+def test_a_file_of_unknown_length_beyond_the_bound_is_refused_and_not_kept(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_module, "MAX_SIZE", 200_000)
+    address = server.put("/x.zip", DATA, has_length=False)
+    with pytest.raises(ConversionError, match=r"expected at most 200,000 bytes, got more"):
+        download([address])
+    assert not list(cache.rglob("partial"))
 
 
 @pytest.mark.parametrize("told", [None, 10**15])
@@ -374,3 +425,22 @@ def test_a_note_of_another_form_is_ignored(
 )
 def test_what_gives_access_to_a_file_is_not_shown(address: str, shown: str) -> None:
     assert show_address(address) == shown
+
+
+def test_what_gives_access_to_a_file_is_not_recorded(server: FileServer, cache: Path) -> None:
+    address = server.put("/x.zip?token=S3CRET", DATA)
+    _, item = download([address])
+    assert item.address == server.url + "/x.zip?token=…"
+    (record,) = cache.rglob("download.json")
+    assert "S3CRET" not in record.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("is_offline", [False, True])
+def test_errors_do_not_show_what_gives_access_to_a_file(
+    is_offline: bool, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", is_offline)
+    query = "/x.zip?token=S3CRET"
+    with pytest.raises(ConversionError) as caught:
+        download([server.url + query, "http://127.0.0.1:9" + query])
+    assert "S3CRET" not in str(caught.value)

@@ -27,6 +27,7 @@ class Served:
         name: What Content-Disposition calls it; None = nothing.
         breaks_at: How many bytes an answer sends before the connection ends; None = all.
         length: The length that is told in place of the true one; None = the true one.
+        has_length: Whether the length is told.
         num_faults: How many answers are faulty; None = all.
         has_ranges: Whether a part can be asked for.
         shift: How many bytes further than asked for a part begins.
@@ -44,6 +45,7 @@ class Served:
     name: str | None = None
     breaks_at: int | None = None
     length: int | None = None
+    has_length: bool = True
     num_faults: int | None = None
     has_ranges: bool = True
     shift: int = 0
@@ -151,7 +153,8 @@ class Handler(BaseHTTPRequestHandler):
         body = file.data[start:]
         self.send_response(206 if start else 200)
         told = file.length if is_faulty and file.length is not None else len(body)
-        self.send_header("Content-Length", str(told))
+        if file.has_length:
+            self.send_header("Content-Length", str(told))
         if start:
             self.send_header(
                 "Content-Range", f"bytes {start}-{len(file.data) - 1}/{len(file.data)}"
