@@ -1,4 +1,6 @@
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,3 +75,28 @@ def test_long_sentences_come_in_parts_unless_whole_ones_are_asked_for(
     assert [row for part in parts for row in part.rows] == whole.rows
     joined = torch.cat([part.layers for part in parts], dim=1)
     torch.testing.assert_close(joined, whole.layers, **CLOSE)
+
+
+@pytest.mark.parametrize("whole_sentences", [True, False])
+def test_settings_of_inference_are_passed_on(
+    whole_sentences: bool, tiny_folder: Path, docs: list[Doc], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def embed(_: Any, **options: Any) -> Iterator[Any]:
+        seen.update(options)
+        return iter(())
+
+    for name in ("embed_layers", "embed_pieces"):
+        monkeypatch.setattr(f"hf_elmo.inference.embedding.{name}", embed)
+    model = make_elmo_model(str(tiny_folder), backend="onnx", quantization="int8")
+    assert not list(iterate_word_layers(model, docs[:1], [[]], whole_sentences=whole_sentences))
+    assert (seen["backend"], seen["quantization"]) == ("onnx", "int8")
+
+
+def test_layers_of_a_model_in_half_precision_are_float32(
+    tiny_folder: Path, docs: list[Doc]
+) -> None:
+    model = make_elmo_model(str(tiny_folder), dtype="bfloat16")
+    (words,) = iterate_word_layers(model, docs[:1], [[[0, 2]]])
+    assert words.layers.dtype == torch.float32

@@ -46,6 +46,18 @@ def test_vectors_beside_the_tensor_go_first(doc: Doc) -> None:
     assert_allclose(doc[0]._.elmo, [2, 3])
 
 
+def test_vectors_are_those_that_were_set_last(doc: Doc) -> None:
+    doc._.elmo_vectors = doc.tensor + 1
+    put_vectors(doc, doc.tensor + 2)
+    assert_allclose(doc[0]._.elmo, [3, 4])
+
+
+def test_vectors_that_are_removed_are_not_read_from_the_tensor(doc: Doc) -> None:
+    doc._.elmo_vectors = None
+    with pytest.raises(ValueError, match="holds no ELMo vectors"):
+        _ = doc._.elmo
+
+
 def test_missing_layers_are_an_error_that_names_the_setting(doc: Doc) -> None:
     with pytest.raises(ValueError, match="store_layers = true"):
         _ = doc._.elmo_layers
@@ -106,8 +118,15 @@ def test_tensor_that_another_component_has_replaced_is_not_taken_for_elmos(doc: 
         _ = doc._.elmo
 
 
-def test_tensor_of_another_pipeline_is_not_taken_for_elmos(doc: Doc) -> None:
-    doc.tensor = np.array([[5, 6], [7, 8], [3, 4]], dtype="f")  # of the same shape
+def test_a_wider_tensor_with_the_same_maximum_is_not_taken_for_elmos(doc: Doc) -> None:
+    doc.tensor = np.concatenate([doc.tensor, doc.tensor], axis=1)
+    with pytest.raises(ValueError, match="not known to be ELMo's"):
+        _ = doc._.elmo
+
+
+@pytest.mark.parametrize("maximum", [6, 2.1])
+def test_tensor_of_another_pipeline_is_not_taken_for_elmos(doc: Doc, maximum: float) -> None:
+    doc.tensor = np.array([[1, maximum], [7, 8], [3, 4]], dtype="f")  # of the same shape
     with pytest.raises(ValueError, match="not known to be ELMo's"):
         _ = doc._.elmo
 

@@ -30,6 +30,17 @@ def test_the_models_own_mix_stands_in_for_what_is_not_set(
     torch.testing.assert_close(mixed, 2 * expected)
 
 
+@pytest.mark.parametrize("norm", ["batch", "sentence"])
+def test_layer_norm_is_over_the_words_of_the_sentence(
+    norm: str, layers: Tensor, tiny_config: ElmoConfig
+) -> None:
+    tiny_config.mix_layer_norm = norm
+    centred = layers - layers.mean(dim=(1, 2), keepdim=True)
+    expected = centred / layers.std(dim=(1, 2), keepdim=True, correction=0)
+    mixed = mix_words(layers, MixSettings(), tiny_config)
+    torch.testing.assert_close(mixed, expected.mean(dim=0))
+
+
 def test_chosen_layers_keep_their_weights(layers: Tensor, tiny_config: ElmoConfig) -> None:
     tiny_config.mix_weights = [0.0, 1.0, 2.0]
     mixed = mix_words(layers, MixSettings(layers=[2, 0]), tiny_config)
@@ -70,6 +81,13 @@ def test_layers_that_the_model_has_not_are_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=r"from 0 .* to 2 .* got \[3\]"):
         mix_words(layers, MixSettings(layers=[3]), tiny_config)
+
+
+def test_weights_of_another_number_of_layers_are_an_error(
+    layers: Tensor, tiny_config: ElmoConfig
+) -> None:
+    with pytest.raises(ValueError, match=r"Expected 3 mix weights .* got 2"):
+        mix_words(layers, MixSettings(weights=[0.0, 1.0]), tiny_config)
 
 
 def test_a_layer_that_the_model_leaves_out_counts_where_it_is_asked_for(

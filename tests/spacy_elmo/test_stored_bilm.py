@@ -1,8 +1,10 @@
 import json
 import os
+import pickle
 import shutil
 import threading
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import spacy
 import torch
 from numpy.testing import assert_array_equal
 from spacy.language import Language
+from transformers.utils import logging
 
+import hf_elmo
 from hf_elmo import ElmoModel, ElmoTokenizer
 from spacy_elmo.architecture import get_shim, make_elmo_model
-from spacy_elmo.stored_bilm import LOADING
+from spacy_elmo.stored_bilm import LOADING, Bilm, ElmoShim, no_progress_bars
 
 AddElmo = Callable[..., Any]
 
@@ -29,6 +33,27 @@ def test_a_copied_model_keeps_its_precision(tiny_folder: Path) -> None:
     assert (shim.load().model.dtype, shim.quantization) == (torch.bfloat16, "int8")
 
 
+def test_a_copied_model_saves_the_source_of_its_weights_alone_like_the_first(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    shim = ElmoShim(str(tiny_folder))
+    shim.store_weights = False
+    shim.load()
+    shim.copy().write(tmp_path / "copy")
+    shim.write(tmp_path / "first")
+    first, copied = (tmp_path / name / "source.json" for name in ("first", "copy"))
+    assert copied.read_text() == first.read_text()
+
+
+def test_a_pickled_model_has_no_weights_if_they_are_not_stored(tiny_folder: Path) -> None:
+    shim = ElmoShim(str(tiny_folder))
+    shim.store_weights = False
+    shim.load()
+    pickled = pickle.dumps(shim)
+    assert len(pickled) < (tiny_folder / "model.safetensors").stat().st_size / 2
+    assert pickle.loads(pickled).load().model.config.hidden_size == 16
+
+
 def test_a_model_of_half_precision_is_trained_in_float32(
     add_elmo: AddElmo, tiny_folder: Path, tiny_model: ElmoModel
 ) -> None:
@@ -36,6 +61,25 @@ def test_a_model_of_half_precision_is_trained_in_float32(
     elmo = add_elmo(frozen=False)
     elmo.initialize(lambda: [])
     assert get_shim(elmo.model).load().model.dtype == torch.float32
+
+
+def test_vectors_are_new_after_an_optimizer_has_written_into_the_weights(
+    nlp: Language, tiny_folder: Path
+) -> None:
+    def step(_: Any, weights: Any, gradient: Any) -> tuple[Any, Any]:
+        weights += gradient
+        return weights, gradient
+
+    model = make_elmo_model(str(tiny_folder))
+    docs = [nlp.make_doc("The bank")]
+    before = model.predict(docs)[0].layers
+    weight = get_shim(model).load().model.token_encoder.projection.weight
+    weight.grad = torch.zeros_like(weight)
+    weight.grad[3] = 1.0  # not at an end of the weight, where each change is noticed
+    get_shim(model).finish_update(step)
+    changed = (model.predict(docs)[0].layers[0] != before[0]).any(axis=0)
+    assert changed.nonzero()[0].tolist() == [3, 11]  # in both copies of the word vectors
+    assert weight.grad is None
 
 
 def test_missing_bundled_model_tells_how_to_name_one(
@@ -54,6 +98,34 @@ def test_unknown_name_is_an_error_that_says_what_to_do(
     nlp.add_pipe("elmo", config={"model": {"name": str(tmp_path / "absent")}})
     with pytest.raises(OSError, match=r"Found no ELMo model .*absent.*`elmo-convert`"):
         nlp("The bank")
+
+
+def test_all_files_are_those_of_the_named_revision(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    for kind in ("ElmoConfig.get_config_dict", "ElmoModel.from_pretrained",
+                 "ElmoTokenizer.from_pretrained"):  # fmt: skip
+        load = attrgetter(kind)(hf_elmo)
+
+        def record(*name: Any, load: Any = load, kind: str = kind, **options: Any) -> Any:
+            asked.append((kind, options["revision"]))
+            return load(*name, **options)
+
+        monkeypatch.setattr(f"hf_elmo.{kind}", record)
+    ElmoShim(str(tiny_folder), revision="v1").load()
+    assert len({kind for kind, _ in asked}) == 3
+    assert {revision for _, revision in asked} == {"v1"}
+
+
+def test_progress_bars_that_the_user_has_hidden_stay_hidden() -> None:
+    logging.disable_progress_bar()
+    try:
+        with no_progress_bars():
+            pass
+        assert not logging.is_progress_bar_enabled()
+    finally:
+        logging.enable_progress_bar()
 
 
 def test_another_kind_of_model_is_an_error_that_names_it(nlp: Language, tmp_path: Path) -> None:
@@ -223,6 +295,39 @@ def test_moved_weights_are_found_where_the_configuration_says(
     config = {"components": {"elmo": {"model": {"name": str(tmp_path / "elsewhere")}}}}
     loaded = spacy.load(tmp_path / "pipeline", config=config)
     assert_array_equal(loaded("The bank").tensor, expected)
+
+
+def test_weights_in_a_relative_folder_are_found_from_another_folder(
+    nlp: Language, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tiny_folder.parent)
+    config = {"model": {"name": tiny_folder.name}, "store_weights": False}
+    nlp.add_pipe("elmo", config=config)
+    expected = nlp("The bank").tensor
+    nlp.to_disk(tmp_path / "pipeline")
+    monkeypatch.chdir(tmp_path / "pipeline")
+    assert_array_equal(spacy.load(tmp_path / "pipeline")("The bank").tensor, expected)
+
+
+def test_weights_of_the_hub_keep_their_source_when_a_pipeline_is_saved_again(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"name": "org/elmo", "revision": "0123abc"}
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "source.json").write_text(json.dumps(source))
+    asked = []
+
+    def load(shim: ElmoShim, *name: str) -> Bilm:
+        asked.append(name)
+        return Bilm(ElmoModel.from_pretrained(tiny_folder), ElmoTokenizer())
+
+    monkeypatch.setattr(ElmoShim, "_load_pretrained", load)
+    shim = ElmoShim("elsewhere")
+    shim.store_weights = False
+    shim.read(tmp_path / "saved")
+    shim.write(tmp_path / "again")
+    assert asked == [("org/elmo", "0123abc")] == [(shim.name, shim.revision)]
+    assert json.loads((tmp_path / "again" / "source.json").read_text()) == source
 
 
 def test_sharded_weights_need_not_be_stored(
