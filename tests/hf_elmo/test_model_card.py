@@ -133,14 +133,20 @@ class FakeHub:
 
     has_card = False
     calls: list[dict[str, Any]]
+    asked: dict[str, Any]
 
     def __init__(self, token: str | None = None) -> None:
-        pass
+        self.asked["token"] = token
 
-    def create_repo(self, repo_id: str, **_: Any) -> SimpleNamespace:
+    def create_repo(self, repo_id: str, *, private: bool | None, **_: Any) -> SimpleNamespace:
+        self.asked["private"] = private
         return SimpleNamespace(repo_id=f"someone/{repo_id}")
 
-    def file_exists(self, repo_id: str, name: str, **_: Any) -> bool:
+    def create_branch(self, repo_id: str, *, branch: str, **_: Any) -> None:
+        self.asked["branch"] = branch
+
+    def file_exists(self, repo_id: str, name: str, *, revision: str | None) -> bool:
+        self.asked["card_at"] = revision
         return self.has_card
 
     def upload_folder(self, **options: Any) -> str:
@@ -154,7 +160,7 @@ class FakeHub:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> type[FakeHub]:
-    FakeHub.calls, FakeHub.has_card = [], False
+    FakeHub.calls, FakeHub.asked, FakeHub.has_card = [], {}, False
     monkeypatch.setattr(loading, "HfApi", FakeHub)
     return FakeHub
 
@@ -183,6 +189,21 @@ def test_pushing_keeps_a_card_that_is_there(tiny_model: ElmoModel, hub: type[Fak
     hub.has_card = True
     tiny_model.push_to_hub("my-model")
     assert set(hub.calls[0]["files"]) == {"config.json", "model.safetensors"}
+
+
+def test_a_push_goes_to_the_named_branch_of_a_private_repository(
+    tiny_model: ElmoModel, hub: type[FakeHub]
+) -> None:
+    tiny_model.push_to_hub("my-model", private=True, token="T0P", revision="v2")
+    assert hub.asked == {"token": "T0P", "private": True, "branch": "v2", "card_at": "v2"}
+    assert hub.calls[0]["revision"] == "v2"
+
+
+def test_saving_pushes_to_a_private_repository_where_it_is_asked_to(
+    tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path
+) -> None:
+    tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True, private=True, token="T0P")
+    assert (hub.asked["private"], hub.asked["token"]) == (True, "T0P")
 
 
 def test_saving_can_push(tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path) -> None:

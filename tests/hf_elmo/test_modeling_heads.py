@@ -374,7 +374,7 @@ def test_losses_are_divided_by_the_number_of_labels_that_is_given(
     changes: dict[str, int],
     labels: torch.Tensor,
 ) -> None:
-    model = make_classifier(head, tiny_config, **changes)
+    model = make_classifier(head, tiny_config, mix_l2=0.5, **changes)
     batch = make_batch(tiny_config, SENTENCES)
     mean = model(*batch, labels=labels).loss
     loss = model(*batch, labels=labels, num_items_in_batch=torch.tensor(4 * labels.numel())).loss

@@ -1,6 +1,7 @@
 """Inputs of a task model, made from words."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,32 @@ def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -
     model = make_case("sentiment", elmo_at=place, **STATIC).model
     inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat"])
     assert ("elmo_layers" in inputs([["cat"]])) == (place == "input")
+
+
+def test_a_model_without_a_bilm_needs_no_layers_beside_a_cache(
+    make_case: Callable[..., Any],
+) -> None:
+    model = make_case("sentiment", elmo_at="none", **STATIC).model
+    inputs = WordInputs(model, ElmoTokenizer(), static_words=["cat"], cache=LayerCache(100_000))
+    assert set(inputs([["cat"]])) == {"attention_mask", "static_ids"}
+
+
+def test_ids_stand_beside_static_vectors_whatever_side_the_tokenizer_pads(
+    make_case: Callable[..., Any],
+) -> None:
+    model = make_case("sentiment", elmo={"freeze_bilm": False}, **STATIC).model
+    sentences = [["a", "cat"], ["dog"]]
+    right, left = (WordInputs(model, ElmoTokenizer(padding_side=s)) for s in ("right", "left"))
+    assert torch.equal(left(sentences)["input_ids"], right(sentences)["input_ids"])
+
+
+def test_inputs_for_a_copy_of_the_model_leave_those_of_the_model(
+    make_case: Callable[..., Any],
+) -> None:
+    case = make_case("sentiment")
+    other = deepcopy(case.model)
+    assert case.inputs.for_model(other).model is other
+    assert case.inputs.model is case.model
 
 
 def test_layers_computed_ahead_are_those_of_the_model(make_case: Callable[..., Any]) -> None:
