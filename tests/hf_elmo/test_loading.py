@@ -25,6 +25,7 @@ from hf_elmo import (
     ElmoForTokenClassification,
     ElmoModel,
     ElmoPreTrainedModel,
+    ElmoTokenizer,
 )
 from hf_elmo.loading import check_name, load_config
 
@@ -66,6 +67,22 @@ def test_a_configuration_can_lie_in_another_folder(tiny_model: ElmoModel, tmp_pa
     for config in (tmp_path, tmp_path / "config.json"):
         loaded = ElmoModel.from_pretrained(tmp_path / "model", config=str(config))
         assert loaded.config.hidden_size == tiny_model.config.hidden_size
+
+
+def test_the_tokenizer_in_a_subfolder_is_checked_too(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path / "part")
+    ElmoTokenizer(max_characters_per_token=40).save_pretrained(tmp_path / "part")
+    with pytest.raises(ValueError, match=r"Expected max_characters_per_token 50 .* got 40"):
+        ElmoModel.from_pretrained(tmp_path, subfolder="part")
+
+
+def test_weights_in_a_subfolder_are_checked_too(tiny_model: ElmoModel, tmp_path: Path) -> None:
+    tiny_model.save_pretrained(tmp_path / "part")
+    path = tmp_path / "part" / "model.safetensors"
+    whole = {name: weight.long() for name, weight in load_file(path).items()}
+    save_file(whole, path, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"Expected floating-point weights .* got I64"):
+        ElmoModel.from_pretrained(tmp_path, subfolder="part")
 
 
 def test_a_misshapen_tensor_is_named(tiny_model: ElmoModel, tmp_path: Path) -> None:
