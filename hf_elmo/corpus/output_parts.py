@@ -15,7 +15,7 @@ from textwrap import shorten
 from typing import Any, TypeAlias, cast
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from tqdm import tqdm
 
 from hf_elmo.bilm import ElmoBilm
@@ -197,9 +197,15 @@ def _check_part(part: Path, block: list[Row]) -> None:
     """Check that the part of an earlier run contains these rows.
 
     Raises:
-        ValueError: If the part contains other rows.
+        ValueError: If the part contains other rows, or is damaged.
     """
-    for before, now in zip_longest(read_rows(part), block):
+    try:
+        rows = read_rows(part)
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(
+            f"{part} is damaged: {error}. Delete this file, then run the same command again."
+        ) from error
+    for before, now in zip_longest(rows, block):
         if before != now:
             number = (before or now).number
             raise ValueError(

@@ -208,6 +208,18 @@ def test_a_run_does_not_go_on_with_less_text(tiny_model: ElmoModel, text: Path) 
         embed_file(text, output, tiny_model, tokenizer, SETTINGS)
 
 
+@pytest.mark.parametrize("num_bytes", [0, 100])
+def test_a_damaged_part_is_named(tiny_model: ElmoModel, text: Path, num_bytes: int) -> None:
+    output = text.with_name("vectors.h5")
+    start_and_fail(tiny_model, text, output)
+    part = text.with_name("vectors.h5.partial") / "00000000.safetensors"
+    part.write_bytes(part.read_bytes()[:num_bytes])
+    with pytest.raises(ValueError, match=r"00000000\.safetensors is damaged: .* Delete this file"):
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+    part.unlink()
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+
+
 def test_a_run_does_not_go_on_with_other_ids(
     tiny_model: ElmoModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
