@@ -204,7 +204,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
                 named = self._trained.named_parameters()
                 weights = {name: x.detach() for name, x in named if x.requires_grad}
                 save_tensors(weights, folder / TRAINED_NAME)
-        except RuntimeError as error:  # of torch.save, if the disk is full
+        except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: of torch.save
             reason = str(error).partition("\n")[0]
             raise OSError(
                 f"Expected to write {folder}, got: {reason}. Is the disk full? Make room, then "

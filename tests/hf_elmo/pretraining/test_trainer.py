@@ -18,6 +18,7 @@ from bilm_tf_run import (
     read_in_its_order,
     replay_dropout,
 )
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments, set_seed
 
@@ -317,6 +318,18 @@ def test_a_full_disk_is_an_error_of_one_line(
     save = torch.save
     monkeypatch.setattr(torch, "save", lambda content, _: save(content, "/dev/full"))
     trainer = make_trainer(tmp_path, tiny_config, save_strategy="steps")
+    with pytest.raises(OSError, match=r"Expected to write .*checkpoint-6, got: .* Is the disk fu"):
+        trainer.train()
+
+
+def test_weights_that_do_not_fit_on_the_disk_are_an_error_with_advice(
+    tmp_path: Path, tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise SafetensorError("Error while serializing: No space left on device")
+
+    trainer = make_trainer(tmp_path, tiny_config, save_strategy="steps")
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", fail)
     with pytest.raises(OSError, match=r"Expected to write .*checkpoint-6, got: .* Is the disk fu"):
         trainer.train()
 
