@@ -143,6 +143,9 @@ def write_tables(tables: Iterable[Any], path: Path) -> None:
     pyarrow = import_pyarrow()
     tables = iter(tables)
     first = next(tables)
-    with pyarrow.parquet.ParquetWriter(path, first.schema, use_dictionary=False) as writer:
+    with (
+        path.open("wb") as file,  # pyarrow itself refuses names that are not UTF-8
+        pyarrow.parquet.ParquetWriter(file, first.schema, use_dictionary=False) as writer,
+    ):
         for table in chain([first], tables):
             writer.write_table(table)

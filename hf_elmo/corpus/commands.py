@@ -191,7 +191,7 @@ def embed(
             engine=_make_engine(engine, embedder, workers, address),
         )
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise OSError(
             f"{error}. Complete parts are kept. Make room, then run the same command again."

@@ -1,6 +1,7 @@
 """Embed files: read text, CoNLL-U or parquet; write HDF5, npz, parquet and others."""
 
 import json
+import os
 import re
 import shutil
 from functools import partial
@@ -92,6 +93,7 @@ def embed_file(
                     delete_folder(folder)
             _delete(folder / "output")  # files of an interrupted run
             WRITERS[kind](parts, folder / "output")
+            _sync(folder / "output")  # before the parts are deleted
             _write_receipt(receipt, folder, run, rows)
             _delete(folder / "replaced")
             if output.exists() and (output.is_dir() or (folder / "output").is_dir()):
@@ -161,6 +163,13 @@ def find_format(output: Path, output_format: OutputFormat | None) -> OutputForma
             f"{', '.join(SUFFIXES)}, or a format, one of {', '.join(WRITERS)}."
         )
     return found
+
+
+def _sync(path: Path) -> None:
+    """Write the files of an output to the disk; a network disk reports some errors only now."""
+    for file in path.iterdir() if path.is_dir() else [path]:
+        with file.open("r+b") as stream:
+            os.fsync(stream.fileno())
 
 
 def _delete(path: Path) -> None:

@@ -3,19 +3,21 @@
 import errno
 import json
 import os
-import shutil
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 from safetensors.numpy import load_file, save_file
 from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 
 from hf_elmo.corpus import writers
+from hf_elmo.corpus.arrow import write_tables
 from hf_elmo.corpus.output_parts import SENTENCES_KEY, SETTINGS_NAME
 from hf_elmo.corpus.writers import write_docbin, write_hdf5, write_npz, write_safetensors
 
@@ -93,11 +95,26 @@ def test_safetensors_are_the_parts_linked_or_copied(
     assert ((output / parts[0].name).stat().st_nlink == 2) == can_link
 
 
-def test_hdf5_is_not_begun_where_it_does_not_fit(
-    parts: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000))
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limits of file sizes")
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_hdf5_raises_the_error_of_a_failed_write(parts: list[Path], share: float) -> None:
+    import resource
+
     output = parts[0].with_name("output")
-    with pytest.raises(OSError, match=r"No space left on device \(\d+ bytes needed, 3000 free"):
-        write_hdf5(parts, output)
-    assert not output.exists()
+    write_hdf5(parts, output)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(share * output.stat().st_size), limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_hdf5(parts, output)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_parquet_has_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    if os.fsencode("\udcff") != b"\xff" or sys.platform in ("win32", "darwin"):
+        pytest.skip("such names do not exist here")
+    path = tmp_path / "a\udcff.parquet"
+    write_tables([pyarrow.table({"id": [1]})], path)
+    with path.open("rb") as file:
+        assert parquet.read_table(file).to_pydict() == {"id": [1]}
