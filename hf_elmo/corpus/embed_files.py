@@ -91,9 +91,7 @@ def embed_file(
             finally:
                 if not any(folder.glob(PARTS)):
                     delete_folder(folder)
-            _delete(folder / "output")  # files of an interrupted run
-            WRITERS[kind](parts, folder / "output")
-            _sync(folder / "output")  # before the parts are deleted
+            _write_output(kind, parts, folder / "output")
             _write_receipt(receipt, folder, run, rows)
             _delete(folder / "replaced")
             if output.exists() and (output.is_dir() or (folder / "output").is_dir()):
@@ -165,11 +163,17 @@ def find_format(output: Path, output_format: OutputFormat | None) -> OutputForma
     return found
 
 
-def _sync(path: Path) -> None:
-    """Write the files of an output to the disk; a network disk reports some errors only now."""
-    for file in path.iterdir() if path.is_dir() else [path]:
-        with file.open("r+b") as stream:
-            os.fsync(stream.fileno())
+def _write_output(kind: OutputFormat, parts: list[Path], path: Path) -> None:
+    """Write the output from its parts; if this fails, leave no part of it on a full disk."""
+    _delete(path)  # files of a killed run
+    try:
+        WRITERS[kind](parts, path)
+        for file in path.iterdir() if path.is_dir() else [path]:
+            with file.open("r+b") as stream:
+                os.fsync(stream.fileno())  # a network disk reports some errors only here
+    except BaseException:
+        _delete(path)
+        raise
 
 
 def _delete(path: Path) -> None:

@@ -377,11 +377,16 @@ def test_a_folder_replaces_a_file(tiny_model: ElmoModel, text: Path) -> None:
     assert sorted(path.name for path in text.parent.iterdir()) == ["text.txt", "vectors"]
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told_and_nothing_is_lost(
-    tiny_model: ElmoModel, model_folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    tiny_model: ElmoModel,
+    model_folder: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fill_disk() -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(number, os.strerror(number))
 
     output = text.with_name("vectors.h5")
     command = [
@@ -397,11 +402,30 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         patch.setattr(os, "fsync", stop_at(os.fsync, 3, fill_disk))
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
-    assert "No space left on device" in result.output
+    assert os.strerror(number) in result.output
     assert "Complete parts are kept" in result.output
     names = {path.name for path in output.with_name("vectors.h5.partial").iterdir()}
     assert names == {f"0000000{number}.safetensors" for number in range(3)} | {"settings.json"}
     assert CliRunner().invoke(app, command).exit_code == 0
+    check(output, tiny_model)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_failed_write_of_the_output_leaves_only_its_parts(
+    name: str, tiny_model: ElmoModel, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_disk() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    output = text.with_name(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", stop_at(os.fsync, NUM_PARTS, fill_disk))
+        with pytest.raises(OSError, match="No space left"):
+            embed_file(text, output, tiny_model, tokenizer, SETTINGS)
+    names = sorted(path.name for path in output.with_name(f"{name}.partial").iterdir())
+    parts = [f"0000000{number}.safetensors" for number in range(NUM_PARTS)]
+    assert names == [*parts, "settings.json"]
+    embed_file(text, output, tiny_model, tokenizer, SETTINGS)
     check(output, tiny_model)
 
 
