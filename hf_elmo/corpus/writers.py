@@ -1,7 +1,8 @@
 """Write the parts of an output as HDF5, npz, parquet, safetensors or DocBin."""
 
-import io
+import errno
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import safe_open
 
 from .arrow import add_vectors, import_pyarrow, write_tables
 from .output_parts import SETTINGS_NAME, read_parts, read_rows
@@ -29,6 +31,7 @@ SUFFIXES: dict[str, OutputFormat] = {
 FOLDER_INDEX = "index.json"  # file in an output folder
 COPY_ROWS = 4096  # rows that are copied at a time
 MAX_INT64 = 2**63 - 1
+DATASET_BYTES = 1024  # upper estimate of HDF5's overhead per dataset
 
 
 def write_hdf5(parts: list[Path], output: Path) -> None:
@@ -39,43 +42,30 @@ def write_hdf5(parts: list[Path], output: Path) -> None:
     """
     import h5py
 
+    _check_space(parts, output)
     index = []
-    with _Hdf5File(output, "w+") as disk:
-        with h5py.File(disk, "w") as file:
-            for row, tensor in read_parts(parts):
-                index.append(f'{json.dumps(" ".join(row.words))}: "{row.number}"')
-                shape = tensor.get_shape()
-                dataset = file.create_dataset(str(row.number), shape, _find_dtype(tensor))
-                for place in _list_blocks(shape):
-                    dataset[place] = tensor[place]
-                if disk.error is not None:
-                    break
-            dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
-            dataset[0] = f"{{{', '.join(index)}}}"
-        if disk.error is not None:
-            raise disk.error
+    with h5py.File(output, "w") as file:
+        for row, tensor in read_parts(parts):
+            index.append(f'{json.dumps(" ".join(row.words))}: "{row.number}"')
+            shape = tensor.get_shape()
+            dataset = file.create_dataset(str(row.number), shape, _find_dtype(tensor))
+            for place in _list_blocks(shape):
+                dataset[place] = tensor[place]
+        dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
+        dataset[0] = f"{{{', '.join(index)}}}"
 
 
-class _Hdf5File(io.FileIO):
-    """File that keeps its first write error, because HDF5 crashes if a write fails."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data)
-        try:
-            while rest and self.error is None:
-                rest = rest[super().write(rest) :]
-        except OSError as error:
-            self.error = error
-        return len(data)
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            return super().truncate(size)
-        except OSError as error:
-            self.error = self.error or error
-            return size or 0
+def _check_space(parts: list[Path], output: Path) -> None:
+    """Check in advance that an HDF5 file fits, because HDF5 crashes on a full disk."""
+    num_datasets = 0
+    for part in parts:
+        with safe_open(part, "np") as tensors:
+            num_datasets += len(tensors.keys())
+    needed = sum(part.stat().st_size for part in parts) + num_datasets * DATASET_BYTES
+    free = shutil.disk_usage(output.parent).free
+    if needed > free:
+        reason = f"{os.strerror(errno.ENOSPC)} ({needed} bytes needed, {free} free)"
+        raise OSError(errno.ENOSPC, reason, str(output))
 
 
 def write_npz(parts: list[Path], output: Path) -> None:
