@@ -58,6 +58,19 @@ def text(rng: Random | None) -> Iterator[list[str]]:
     return iter(lines)
 
 
+KEEP_BEST = {  # save and evaluate each step; every step makes it worse
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "eval_strategy": "steps",
+    "eval_steps": 1,
+    "load_best_model_at_end": True,
+    "metric_for_best_model": "eval_perplexity",
+    "greater_is_better": False,
+    "heldout": text,
+    "learning_rate": 5.0,
+}
+
+
 def make_trainer(folder: Path, config: ElmoConfig, **options: Any) -> ElmoTrainer:
     """Make a trainer of a tiny biLM; each call gives the same one."""
     trainer_options = {
@@ -217,10 +230,7 @@ def test_resuming_skips_a_checkpoint_that_is_not_whole(
 def test_a_run_whose_best_checkpoint_is_missing_ends_with_the_last(
     tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:
-    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3, "heldout": text}
-    options |= {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
-    options |= {"metric_for_best_model": "eval_perplexity", "greater_is_better": False}
-    options |= {"learning_rate": 5.0, "lr_scheduler_type": "constant"}  # every step makes it worse
+    options = KEEP_BEST | {"max_steps": 3, "lr_scheduler_type": "constant"}
     make_trainer(tmp_path, tiny_config, **options).train()
     shutil.rmtree(tmp_path / "checkpoint-1")
     resumed = make_trainer(tmp_path, tiny_config, **options)
@@ -385,13 +395,9 @@ def test_the_patience_of_early_stopping_is_resumed(
 def test_a_patience_may_be_given_to_a_run_that_is_resumed(
     tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:
-    options = {"save_strategy": "steps", "save_steps": 1, "heldout": text}
-    options |= {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
-    options |= {"metric_for_best_model": "eval_perplexity", "greater_is_better": False}
-    options |= {"learning_rate": 5.0}  # every step makes it worse
-    make_trainer(tmp_path, tiny_config, max_steps=2, **options).train()
-    options["callbacks"] = [EarlyStoppingCallback(1)]
-    resumed = make_trainer(tmp_path, tiny_config, max_steps=50, **options)
+    make_trainer(tmp_path, tiny_config, max_steps=2, **KEEP_BEST).train()
+    patience = [EarlyStoppingCallback(1)]
+    resumed = make_trainer(tmp_path, tiny_config, max_steps=50, callbacks=patience, **KEEP_BEST)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 3
 
@@ -399,10 +405,7 @@ def test_a_patience_may_be_given_to_a_run_that_is_resumed(
 def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(
     tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:
-    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "heldout": text}
-    options |= {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True}
-    options |= {"metric_for_best_model": "eval_perplexity", "greater_is_better": False}
-    options |= {"learning_rate": 5.0, "lr_scheduler_type": "constant"}  # every step makes it worse
+    options = KEEP_BEST | {"max_steps": 2, "lr_scheduler_type": "constant"}
     make_trainer(tmp_path / "old", tiny_config, **options).train()
     (tmp_path / "old").rename(tmp_path / "new")
     moved = make_trainer(tmp_path / "new", tiny_config, **options)
