@@ -10,15 +10,14 @@ from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from hf_elmo.inference.batches import MAX_BATCH_TOKENS
 from hf_elmo.inference.embedding import Layers, Pooling
-from hf_elmo.text.file_names import check_text_names
-from hf_elmo.text.text_reader import (
-    InputFormat,
+from hf_elmo.text.text_files import (
+    check_text_names,
     decompress,
     find_files,
     measure_file,
     open_file,
-    read_sentences,
 )
+from hf_elmo.text.text_reader import InputFormat, read_sentences
 
 from .arrow import read_parquet
 from .shards import Shard

@@ -16,7 +16,8 @@ from hf_elmo.corpus.commands import (
     check_pipeline,
 )
 from hf_elmo.files.output_file import check_output_file
-from hf_elmo.text.text_reader import find_files, read_files
+from hf_elmo.text.text_files import find_files
+from hf_elmo.text.text_reader import read_files
 
 from .models import load_language_model
 from .perplexity import Perplexity, evaluate_stream, evaluate_text

@@ -17,7 +17,7 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.corpus.commands import check_pipeline
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import PIECES_NAME, VOCABULARY_NAME
-from hf_elmo.text.text_reader import locate_file, measure_files
+from hf_elmo.text.text_files import locate_file, measure_files
 from hf_elmo.training.resume_checks import (
     MODEL_FILES,
     START_FILES,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hf_elmo.text.text_reader import decode_lines, decompress
+from hf_elmo.text.text_files import decode_lines, decompress
 
 STATIC_WORDS_NAME = "static_words.txt"
 FLOAT_BYTES = 4

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from hf_elmo.text.text_reader import decode_lines, decompress
+from hf_elmo.text.text_files import decode_lines, decompress
 
 from .labels import OUTSIDE, Span, find_spans
 

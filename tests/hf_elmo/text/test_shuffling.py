@@ -1,0 +1,62 @@
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from hf_elmo.text import shuffling
+from hf_elmo.text.shuffling import shuffle
+from hf_elmo.text.text_reader import read_files
+
+
+def write(folder: Path, **files: list[str]) -> list[str]:
+    for name, lines in files.items():
+        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return [str(folder / f"{name}.txt") for name in files]
+
+
+def test_a_shuffled_pass_has_every_sentence_once_from_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffling, "OPEN_FILES", 8)
+    names = [f"f{number:02}" for number in range(20)]  # more than are open at once
+    files = write(tmp_path, **{name: [f"{name} {i}" for i in range(30)] for name in names})
+    text = read_files(files)
+
+    shuffled = list(text(random.Random(1)))
+
+    assert sorted(shuffled) == sorted(text(None))
+    assert len({name for name, _ in shuffled[:50]}) > shuffling.OPEN_FILES
+
+
+def test_a_part_of_a_shuffled_pass_is_mixed_as_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shuffling, "BUFFER_SIZE", 1)
+    files = write(tmp_path, large=["large"] * 9000, small=["small"] * 1000)
+    sentences = itertools.islice(read_files(files)(random.Random(1)), 1000)
+    assert 70 <= sum(words == ["small"] for words in sentences) <= 130
+
+
+def test_the_shuffled_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    text = read_files(write(tmp_path, a=[str(i) for i in range(50)]))
+
+    assert list(text(random.Random(1))) == list(text(random.Random(1)))
+    assert list(text(random.Random(1))) != list(text(random.Random(2)))
+
+
+def test_shuffling_holds_no_more_than_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffling, "BUFFER_SIZE", 10)
+    lines = [str(i) for i in range(1000)]
+    taken: list[str] = []
+
+    def count() -> object:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    shuffled = shuffle(count(), random.Random(0))  # type: ignore[arg-type]
+    first = [next(shuffled) for _ in range(5)]
+
+    assert len(taken) == 15
+    assert sorted([*first, *shuffled]) == sorted(lines)
