@@ -184,7 +184,7 @@ class ElmoTask(SavedComponent):
             TypeError: If a text is not a doc.
             ValueError: If the model has another task, or a doc has no words.
         """
-        from hf_elmo.tasks.data.readers import Pair
+        from hf_elmo.tasks.data.sentences import Pair
 
         inputs = self._check_is("entailment")
         examples = [Pair(_read_words(one), _read_words(other), "") for one, other in pairs]

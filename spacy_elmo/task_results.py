@@ -10,7 +10,9 @@ from .segments import Segment
 
 if TYPE_CHECKING:  # as in stored_bilm.py
     from hf_elmo.tasks.data import labels
-    from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, TaggedSentence
+    from hf_elmo.tasks.data.documents import Document
+    from hf_elmo.tasks.data.frames import Frame
+    from hf_elmo.tasks.data.sentences import LabelledSentence, TaggedSentence
 
 PREDICATES_NAME = "predicates"
 CLUSTER_PREFIX = "coref_clusters_"
@@ -53,7 +55,7 @@ def list_words(doc: Doc, rows: Segment) -> list[str]:
 def _read_tagged(
     doc: Doc, segments: list[Segment], _: Sequence[str]
 ) -> list[Placed["TaggedSentence"]]:
-    from hf_elmo.tasks.data.readers import TaggedSentence
+    from hf_elmo.tasks.data.sentences import TaggedSentence
 
     return [Placed(rows, TaggedSentence(list_words(doc, rows), [])) for rows in segments]
 
@@ -77,7 +79,7 @@ def _write_entities(
 def _read_labelled(
     doc: Doc, segments: list[Segment], _: Sequence[str]
 ) -> list[Placed["LabelledSentence"]]:
-    from hf_elmo.tasks.data.readers import LabelledSentence
+    from hf_elmo.tasks.data.sentences import LabelledSentence
 
     return [Placed(rows, LabelledSentence(list_words(doc, rows), "")) for rows in segments]
 
@@ -93,7 +95,7 @@ def _write_labels(
 def _read_frames(
     doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]
 ) -> list[Placed["Frame"]]:
-    from hf_elmo.tasks.data.readers import Frame
+    from hf_elmo.tasks.data.frames import Frame
 
     if PREDICATES_NAME in doc.spans:
         predicates = {span.start for span in doc.spans[PREDICATES_NAME]}
@@ -122,7 +124,7 @@ def _write_roles(doc: Doc, placed: list[Placed["Frame"]], found: list[list["labe
 
 
 def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed["Document"]]:
-    from hf_elmo.tasks.data.readers import Document
+    from hf_elmo.tasks.data.documents import Document
 
     rows = [row for segment in segments for row in segment]
     sentences = [list_words(doc, segment) for segment in segments]

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hf_elmo.tasks.data.readers import LabelledSentence, Pair
 from hf_elmo.tasks.data.scores import ACCURACY
+from hf_elmo.tasks.data.sentences import LabelledSentence, Pair
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel

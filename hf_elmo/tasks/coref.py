@@ -11,7 +11,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput
 
-from hf_elmo.tasks.data.readers import Document, read_documents
+from hf_elmo.tasks.data.documents import Document, read_documents
 from hf_elmo.tasks.data.scores import CLUSTERS
 from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans

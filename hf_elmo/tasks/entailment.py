@@ -11,7 +11,7 @@ from transformers import initialization
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
-from hf_elmo.tasks.data.readers import Pair, read_pairs
+from hf_elmo.tasks.data.sentences import Pair, read_pairs
 from hf_elmo.tasks.layers.attention import masked_softmax
 from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 

@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from hf_elmo.tasks.data.labels import Span, decode_spans, label_words, list_labels
-from hf_elmo.tasks.data.readers import TaggedSentence, read_columns
 from hf_elmo.tasks.data.scores import SPANS
+from hf_elmo.tasks.data.sentences import TaggedSentence, read_columns
 from hf_elmo.tasks.layers.crf import ConditionalRandomField
 from hf_elmo.tasks.layers.recurrent import run_sentences
 

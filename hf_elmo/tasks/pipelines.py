@@ -6,8 +6,10 @@ from typing import Any, NamedTuple, cast
 
 from transformers import Pipeline
 
+from hf_elmo.tasks.data.documents import Document
+from hf_elmo.tasks.data.frames import Frame
 from hf_elmo.tasks.data.labels import Span
-from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
 from hf_elmo.word_splitting import WORD_PATTERN, split_text
 
 from .modeling import ElmoTaskModel

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
-from hf_elmo.tasks.data.readers import LabelledSentence, read_trees
+from hf_elmo.tasks.data.sentences import LabelledSentence, read_trees
 from hf_elmo.tasks.layers.attention import masked_softmax
 from hf_elmo.tasks.layers.recurrent import run_sentences
 

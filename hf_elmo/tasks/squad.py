@@ -13,7 +13,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from hf_elmo.tasks.data.readers import read_lines
+from hf_elmo.tasks.data.lines import read_lines
 from hf_elmo.tasks.data.scores import ANSWERS
 from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
 from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences

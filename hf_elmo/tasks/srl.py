@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from hf_elmo.tasks.data.frames import PREDICATE, Frame, read_frames
 from hf_elmo.tasks.data.labels import Span, decode_spans, label_words, list_labels
-from hf_elmo.tasks.data.readers import PREDICATE, Frame, read_frames
 from hf_elmo.tasks.data.scores import SPANS
 from hf_elmo.tasks.layers.highway_lstm import AlternatingHighwayLstm
 

@@ -41,8 +41,8 @@ def read_files(
 ) -> SentenceReader:
     """Make a reader: a function that yields the sentences of text files.
 
-    A shuffled pass reads `shuffling.OPEN_FILES` files at the same time, from large files more often, and
-    shuffles in a buffer of `BUFFER_SIZE` sentences. Empty sentences are skipped.
+    A shuffled pass reads several files at the same time, from large files more often, and shuffles
+    in a buffer (see `shuffling`). Empty sentences are skipped.
 
     Args:
         patterns: Files, patterns such as `text/*.txt.gz`, or addresses such as `s3://bucket/*.gz`;
@@ -103,8 +103,7 @@ def read_dataset(
         pipeline: As for `read_sentences`.
 
     Returns:
-        The reader. A shuffled pass uses a buffer of `BUFFER_SIZE` sentences. Examples without text
-        are skipped.
+        The reader. A shuffled pass shuffles in a buffer. Examples without text are skipped.
 
     Raises:
         ValueError: If an example lacks the column, the column contains something else, or a NUL,

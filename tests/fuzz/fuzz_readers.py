@@ -47,13 +47,9 @@ from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.corpus.sentence_embedder import load_model
 from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.tasks.data.readers import (
-    read_columns,
-    read_documents,
-    read_frames,
-    read_pairs,
-    read_trees,
-)
+from hf_elmo.tasks.data.documents import read_documents
+from hf_elmo.tasks.data.frames import read_frames
+from hf_elmo.tasks.data.sentences import read_columns, read_pairs, read_trees
 from hf_elmo.tasks.squad import read_questions
 from hf_elmo.tasks.static_vectors import read_static_words, read_vectors
 from hf_elmo.text.text_reader import read_files

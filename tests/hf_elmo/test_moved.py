@@ -8,7 +8,7 @@ OLD_PATHS = {
     "hf_elmo.corpus.embedding": "hf_elmo.inference.embedding",
     "hf_elmo.corpus.text_reader": "hf_elmo.text.text_reader",
     "hf_elmo.tasks.labels": "hf_elmo.tasks.data.labels",
-    "hf_elmo.tasks.readers": "hf_elmo.tasks.data.readers",
+    "hf_elmo.tasks.readers": "hf_elmo.tasks.data.sentences",
 }
 NAMES = ("embed", "read_files", "Span", "TaggedSentence")
 

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import TASKS
+from hf_elmo.tasks.data.documents import Document
+from hf_elmo.tasks.data.frames import Frame
 from hf_elmo.tasks.data.labels import Span
-from hf_elmo.tasks.data.readers import Document, Frame, LabelledSentence, Pair, TaggedSentence
+from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
 from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task import Task

@@ -1,0 +1,22 @@
+from pathlib import Path
+
+from hf_elmo.tasks.data.documents import Document, read_documents
+from tests.stand_ins.task_files import make_document, write
+
+
+def test_documents_are_read_without_lone_and_repeated_mentions(tmp_path: Path) -> None:
+    cells = ["(1|(2)", "-", "(1)|1)", "(2)|(2)", "(3)|(3)"]
+    assert read_documents(write(tmp_path, make_document(cells))) == [
+        Document(
+            "(x); part 0",
+            [["w0", "w1"], ["w2", "w3", "w4"]],
+            [[(0, 0), (3, 3)], [(0, 2), (2, 2)]],
+        )
+    ]
+
+
+def test_documents_of_one_file_share_no_words_and_no_mentions(tmp_path: Path) -> None:
+    text = make_document(["(1)", "(1)"]) + "#end document\n" + make_document(["(1)", "-", "(1)"])
+    first, second = read_documents(write(tmp_path, text))
+    assert first.clusters == [[(0, 0), (1, 1)]]
+    assert second.clusters == [[(0, 0), (2, 2)]]

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+
+from hf_elmo.tasks.data.frames import Frame, read_frames
+from hf_elmo.tasks.data.labels import Span
+from tests.stand_ins.task_files import strip, write
+
+
+@pytest.mark.parametrize("place", ["1.9", "true", '"1"', "1e400"])
+def test_a_position_is_an_integer(place: str, tmp_path: Path) -> None:
+    line = f'{{"tokens": ["a", "b"], "frames": [{{"v": {place}, "args": []}}]}}'
+    with pytest.raises(ValueError, match="v and args of integers"):
+        read_frames(write(tmp_path, line, "data.jsonl"))
+
+
+FRAME = Frame(["The", "cat", "sat"], 2, [Span("ARG1", 0, 1)])
+
+
+def test_frames_are_read_from_json_lines_bare_ones_too(tmp_path: Path) -> None:
+    line = (
+        '{"tokens": ["The", "cat", "sat"], "frames": [{"v": 2, "args": [["ARG1", 0, 1], '
+        '["V", 2, 2]]}, {"v": 1, "args": [["V", 1, 1]]}]}\n'
+    )
+    bare = Frame(["The", "cat", "sat"], 1, [])
+    assert strip(read_frames(write(tmp_path, line, "srl.jsonl"))) == [FRAME, bare]
+
+
+def test_a_few_predicates_may_be_outside_of_their_spans(tmp_path: Path) -> None:
+    line = (
+        '{"tokens": ["Go", "on"], "frames": [{"v": 0, "args": [["V", 0, 1]]}, '
+        '{"v": 1, "args": [["V", 0, 0]]}]}\n'
+    )
+    assert [one.predicate for one in read_frames(write(tmp_path, line, "srl.jsonl"))] == [0, 1]
+
+
+def test_frames_are_read_from_columns(tmp_path: Path) -> None:
+    row = "nw/x 0 {} {} NN (S* - - - - * {} -\n"
+    rows = [
+        row.format(0, "The", "(ARG1*"),
+        row.format(1, "cat", "*)"),
+        row.format(2, "sat", "(V*)"),
+    ]
+    assert strip(read_frames(write(tmp_path, "#begin document (x);\n" + "".join(rows)))) == [FRAME]
+
+
+def test_columns_without_coreference_are_refused(tmp_path: Path) -> None:
+    rows = ["nw/x 0 0 The NN (S* - - - - * (V*)\n", "nw/x 0 0 The NN (S* - - - - * (V*) (V*)\n"]
+    for row in rows:
+        with pytest.raises(ValueError, match="line 1: expected coreference, or -, in the last"):
+            list(read_frames(write(tmp_path, row)))
