@@ -1,7 +1,7 @@
 """Conversion of words to ids: rows of character ids, ids of a lexicon, or both."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -259,7 +259,34 @@ def check_tables(
             )
 
 
-def read_vocabulary(path: Path) -> list[str]:
+def read_vocabularies(
+    files: Mapping[str, str | None], listed: Collection[str] | None, folder: str
+) -> dict[str, list[str]]:
+    """Read the vocabulary files of a tokenizer.
+
+    Args:
+        files: The file of each vocabulary; None = no file.
+        listed: Vocabularies that the tokenizer's configuration lists; None = no list, as in files
+            of early versions.
+        folder: Folder or name of the tokenizer, for errors.
+
+    Raises:
+        FileNotFoundError: If the file of a listed vocabulary is missing.
+        ValueError: If a file is not a JSON list.
+    """
+    vocabularies = {}
+    for name, path in files.items():
+        if path is None and name in (listed or ()):
+            raise FileNotFoundError(
+                f"Expected {name}.json beside tokenizer_config.json in {folder}, found none."
+            )
+        is_own = listed is None or name in listed  # another file of this name may be a user's
+        if path is not None and (is_own or Path(path).name != f"{name}.json"):
+            vocabularies[name] = _read_vocabulary(Path(path))
+    return vocabularies
+
+
+def _read_vocabulary(path: Path) -> list[str]:
     """Read a vocabulary, a JSON list."""
     try:
         vocab = json.loads(path.read_text(encoding="utf-8"))

@@ -1,11 +1,9 @@
 """Base class of all ELMo models: initial values, strict loading, saving."""
 
 import copy
-import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,39 +12,28 @@ from uuid import uuid4
 
 import torch
 from huggingface_hub import CommitInfo, HfApi
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_NAME
-from transformers.utils.hub import cached_file
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from .configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig, refuse_damage
+from .configuration_elmo import ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
 from .model_card import CARD_FILE, make_model_card
 from .scalar_mix import ElmoScalarMix
-
-OPTIONAL_FILE = {"_raise_exceptions_for_missing_entries": False}  # None if missing
-WEIGHTS = "model*.safetensors"  # one file, or shards
-PICKLED_WEIGHTS = "pytorch_model*.bin"
-HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
-BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
-FLOATING = {"F64", "F32", "F16", "BF16"} | {
-    str(dtype) for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-}  # names of floating-point dtypes in safetensors and in PyTorch
-MAX_SURPLUS = 2**26  # number of configured values that the files may lack
-# Options of `from_pretrained` for all files of a model.
-HUB_OPTIONS = (
-    "cache_dir",
-    "force_download",
-    "local_files_only",
-    "revision",
-    "subfolder",
-    "token",
+from .stored_model import (
+    HUB_OPTIONS,
+    WEIGHTS,
+    check_dtypes,
+    check_keys,
+    check_name,
+    check_shapes,
+    check_tokenizer,
+    check_weights,
+    explain_damaged_weights,
+    find_weights,
 )
 
-
-class MisshapenError(RuntimeError, ValueError):
-    """Error for a tensor whose shape is not as configured; transformers raises RuntimeError."""
+HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
+MAX_SURPLUS = 2**26  # number of configured values that the files may lack
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
@@ -106,19 +93,19 @@ class ElmoPreTrainedModel(PreTrainedModel):
         model: Self
         report: dict[str, Any]
         name = str(pretrained_model_name_or_path)
-        with refuse_damage(name), _explain_damaged_weights(name):
+        with refuse_damage(name), explain_damaged_weights(name):
             if pretrained_model_name_or_path is not None:
                 cls._check_files(name, **kwargs)
             model, report = super().from_pretrained(  # type: ignore[misc]  # a pair, as asked for
                 pretrained_model_name_or_path,
                 *args,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # `_check_shapes` names the tensors
+                ignore_mismatched_sizes=True,  # `check_shapes` names the tensors
                 **kwargs,
             )
         if not wants_report:
-            _check_keys(report, name)
-        _check_shapes(report, name, allows_misshapen_heads)
+            check_keys(report, name)
+        check_shapes(report, name, allows_misshapen_heads)
         if getattr(model, "hf_quantizer", None) is None:
             check_weights(model.state_dict())
         model._freeze()  # transformers makes new, trainable parameters when it loads
@@ -136,11 +123,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 source, return_unused_kwargs=True, **options
             )
         check_tokenizer(name, getattr(config, "bilm", config), **hub)
-        files = _find_weights(name, **hub)
+        files = find_weights(name, **hub)
         with torch.device("meta"):
             weights = dict(cls(config).named_parameters())
         for file in files if getattr(config, "quantization_config", None) is None else []:
-            _check_dtypes(file, {key.removeprefix("elmo.") for key in weights})
+            check_dtypes(file, {key.removeprefix("elmo.") for key in weights})
         wanted = sum(weight.numel() for weight in weights.values())
         if files and wanted > sum(file.stat().st_size for file in files) + MAX_SURPLUS:
             raise ValueError(
@@ -301,154 +288,6 @@ def find_input_device(model: Any) -> torch.device:
     """Return a model's device; the CPU if accelerate loads the weights when they are used."""
     device: torch.device = model.device
     return torch.device("cpu") if device.type == "meta" else device
-
-
-def check_name(name: str | PathLike[str]) -> None:
-    """Refuse a misspelt folder, which transformers would take for a name on the Hub.
-
-    Raises:
-        OSError: If the name is neither a folder nor of the form owner/name.
-    """
-    path = Path(name)
-    try:
-        str(name).encode()
-    except UnicodeEncodeError as error:  # safetensors cannot open such files
-        raise OSError(f"Expected a model's folder with a name in UTF-8, got {name!r}.") from error
-    if not path.exists() and (len(path.parts) != 2 or path.is_absolute()):
-        raise OSError(
-            "Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
-            f"{str(name)!r}: there is no such folder. The model that ships with this package is "
-            'loaded by the name hf_elmo.bundled.resolve_name("elmo-mini-en").'
-        )
-
-
-def load_config(name: str, loader: Any = AutoConfig, **hub: Any) -> Any:
-    """Load a model's configuration; unlike those of transformers, all errors name the model.
-
-    Args:
-        name: A folder, or a name on the Hub.
-        loader: Class that loads it: `AutoConfig` or a class of configurations.
-        **hub: Options named in `HUB_OPTIONS`.
-
-    Raises:
-        OSError: If there is no such model.
-        ValueError: If the configuration is not one of `loader`, or is damaged, or if the model
-            needs code of its own, which is never executed.
-    """
-    check_name(name)
-    try:
-        with refuse_damage(name):
-            return loader.from_pretrained(name, trust_remote_code=False, **hub)
-    except OSError as error:
-        raise OSError(f"Could not load the model {name!r}: {error}") from error
-    except ValueError as error:
-        if "trust_remote_code" not in str(error):
-            raise
-        raise ValueError(
-            f"Expected a model of this package, got {name!r}, which needs code of its own."
-        ) from error
-
-
-@contextmanager
-def _explain_damaged_weights(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (SafetensorError, torch.serialization.pickle.UnpicklingError) as error:  # type: ignore[attr-defined]  # hf_elmo imports no pickle
-        raise ValueError(
-            f"The weights of {name!r} are damaged ({str(error).splitlines()[0]}). Copy or fetch "
-            "them again."
-        ) from error
-
-
-def check_tokenizer(name: str | PathLike[str], config: ElmoConfig, **hub: Any) -> None:
-    """Check that a model's tokenizer, if any, has the special ids and word length of its biLM.
-
-    Args:
-        name: A folder, or a name on the Hub.
-        config: Configuration of the biLM.
-        **hub: Options named in `HUB_OPTIONS`.
-
-    Raises:
-        ValueError: If a setting of the tokenizer differs from the biLM's.
-    """
-    path = cached_file(name, "tokenizer_config.json", **OPTIONAL_FILE, **hub)
-    if path is None or not config.char_embedding_size:
-        return
-    tokenizer = json.loads(Path(path).read_text(encoding="utf-8"))
-    for field in ("max_characters_per_token", *SPECIAL_CHAR_IDS):
-        expected, got = getattr(config, field), tokenizer.get(field, getattr(config, field))
-        if type(got) is not int or got != expected:
-            raise ValueError(
-                f"Expected {field} {expected} in tokenizer_config.json of {str(name)!r}, as in its "
-                f"config.json, got {got!r}."
-            )
-
-
-def check_weights(weights: Mapping[str, Tensor]) -> None:
-    """Raise a `ValueError` that names the first weight that is not finite floating-point."""
-    for name, weight in weights.items():
-        if str(weight.dtype) not in FLOATING:
-            raise ValueError(f"Expected floating-point weights, got {weight.dtype} in {name}.")
-        if weight.is_meta or weight.sum().isfinite():  # the sum alone is several times faster
-            continue
-        is_left_out = weight.isneginf() if "scalar_mix" in name else False  # layers of a mix
-        if not (weight.isfinite() | is_left_out).all():
-            raise ValueError(f"Expected finite weights, got NaN or infinity in {name}.")
-
-
-def _find_weights(name: str, **hub: Any) -> list[Path]:
-    """Find the weight files in a folder; for a model on the Hub, find only an unsharded file."""
-    folder = Path(name) / (hub.get("subfolder") or "")
-    if folder.is_dir():
-        files = sorted(file for file in folder.glob(WEIGHTS) if file.is_file())
-        return files or sorted(folder.glob(PICKLED_WEIGHTS))
-    path = cached_file(name, SAFE_WEIGHTS_NAME, **OPTIONAL_FILE, **hub)
-    return [] if path is None else [Path(path)]
-
-
-def _check_dtypes(file: Path, known: Collection[str]) -> None:
-    """Refuse model weights that are not floating-point, because PyTorch would cast them."""
-    if file.suffix == ".bin":
-        stored = torch.load(file, map_location="meta", weights_only=True)
-        dtypes = {name: str(weight.dtype) for name, weight in stored.items()}
-    else:
-        with safe_open(file, framework="pt") as tensors:
-            dtypes = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
-    for name, dtype in dtypes.items():
-        if dtype not in FLOATING and name.removeprefix("elmo.") in known:
-            raise ValueError(f"Expected floating-point weights in {file}, got {dtype} in {name}.")
-
-
-def _is_of_bilm(key: str) -> bool:
-    return key.removeprefix("elmo.").startswith(BILM_PREFIXES)
-
-
-def _check_keys(report: dict[str, Any], name: str) -> None:
-    """Refuse a checkpoint with missing or surplus tensors of the biLM."""
-    for problem, keys in (
-        ("misses", report["missing_keys"]),
-        ("has surplus", report["unexpected_keys"]),
-    ):
-        wrong = sorted(filter(_is_of_bilm, keys))
-        if wrong:
-            raise ValueError(
-                f"The checkpoint {name!r} {problem} tensors: {', '.join(wrong)}. Its weights do "
-                "not fit its config.json."
-            )
-
-
-def _check_shapes(report: dict[str, Any], name: str, allows_misshapen_heads: bool) -> None:
-    """Refuse a checkpoint with a tensor whose shape differs from its configuration."""
-    wrong = [
-        f"{key} {tuple(got)} for {tuple(want)}"
-        for key, got, want in sorted(report["mismatched_keys"])
-        if _is_of_bilm(key) or not allows_misshapen_heads
-    ]
-    if wrong:
-        raise MisshapenError(
-            f"The checkpoint {name!r} has misshapen tensors: {', '.join(wrong)}. Its weights do "
-            "not fit its config.json. (ignore_mismatched_sizes=True draws a new head.)"
-        )
 
 
 def set_usual_mode(path: Path) -> None:

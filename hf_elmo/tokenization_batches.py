@@ -253,6 +253,17 @@ def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any
     return {name: [value] for name, value in first.items()}, False
 
 
+def is_left_side(side: str) -> bool:
+    """Return whether the padding is before the words.
+
+    Raises:
+        ValueError: If the side is neither "left" nor "right".
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"Expected padding_side 'left' or 'right', got {side!r}.")
+    return side == "left"
+
+
 def lay_out(
     flat: Array, lengths: Sequence[int], width: int | None, is_left: bool
 ) -> Array | list[Array]:

@@ -19,7 +19,7 @@ from .character_ids import (
     PADDING_OFFSET,
     WordTables,
     check_tables,
-    read_vocabulary,
+    read_vocabularies,
 )
 from .configuration_elmo import (
     MAX_CHARACTERS_PER_TOKEN,
@@ -32,6 +32,7 @@ from .tokenization_batches import (
     check_options,
     count_axes,
     find_width,
+    is_left_side,
     join_rows,
     lay_out,
     make_batch,
@@ -190,17 +191,8 @@ class ElmoTokenizer(PythonBackend):
                 f"{cls.__name__}.from_config(config).save_pretrained(folder)."
             )
         files = {name.removesuffix("_file"): kwargs.pop(name, None) for name in VOCAB_FILES_NAMES}
-        # Another file of this name, such as one of a user, is not read. Early versions list none.
-        own = kwargs.get("vocabularies", files)
-        for name, path in files.items():
-            if path is None and name in kwargs.get("vocabularies", ()):
-                raise FileNotFoundError(
-                    f"Expected {name}.json beside tokenizer_config.json in "
-                    f"{kwargs['name_or_path']}, found none."
-                )
-            if path is not None and (name in own or Path(path).name != f"{name}.json"):
-                kwargs[name] = read_vocabulary(Path(path))
-        return kwargs
+        folder = kwargs["name_or_path"]
+        return kwargs | read_vocabularies(files, kwargs.get("vocabularies"), folder)
 
     def save_vocabulary(
         self, save_directory: str | PathLike[str], filename_prefix: str | None = None
@@ -316,7 +308,8 @@ class ElmoTokenizer(PythonBackend):
             cuts_left = self.truncation_side == "left"
             sentences = [sentence.truncate(max_length, cuts_left) for sentence in sentences]
         lengths = [len(sentence.words) for sentence in sentences]
-        is_left, is_tensor = self._is_left(padding_side), return_tensors is not None
+        is_left = is_left_side(padding_side or self.padding_side)
+        is_tensor = return_tensors is not None
         width = find_width(
             lengths, padding_strategy, max_length, pad_to_multiple_of, is_tensor=is_tensor
         )
@@ -342,12 +335,6 @@ class ElmoTokenizer(PythonBackend):
         if return_tensors is None and not is_batch:
             data = {name: values[0] for name, values in data.items()}
         return make_batch(data, return_tensors, sentences)
-
-    def _is_left(self, padding_side: str | None) -> bool:
-        side = padding_side or self.padding_side
-        if side not in ("left", "right"):
-            raise ValueError(f"Expected padding_side 'left' or 'right', got {side!r}.")
-        return side == "left"
 
     def pad(
         self,
@@ -390,7 +377,8 @@ class ElmoTokenizer(PythonBackend):
         lengths = [len(ids) for ids in main]
         if return_attention_mask is not False:
             features.setdefault("attention_mask", [[1] * length for length in lengths])
-        is_left, is_tensor = self._is_left(padding_side), return_tensors is not None
+        is_left = is_left_side(padding_side or self.padding_side)
+        is_tensor = return_tensors is not None
         width = find_width(lengths, strategy, max_length, pad_to_multiple_of, is_tensor=is_tensor)
 
         names = [name for name in features if name in (*self.model_input_names, SPECIAL_MASK)]

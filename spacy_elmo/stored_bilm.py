@@ -335,7 +335,7 @@ def _resolve_name(name: str) -> str:
 def _check_is_elmo(name: str, source: str, revision: str | None) -> None:
     from hf_elmo import ElmoConfig
     from hf_elmo.bundled import BUNDLED_NAME
-    from hf_elmo.loading import check_name
+    from hf_elmo.stored_model import check_name
 
     advice = (
         f"Set model.name of the 'elmo' component to {BUNDLED_NAME!r}, the bundled model, to a "

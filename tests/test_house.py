@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-MAX_FILE_LINES = 600
+MAX_FILE_LINES = 450
 MAX_BODY_LINES = 45  # of a function, without its docstring
 MAX_PARAMETERS = 12  # of a function, except of commands
 MAX_CASTS = 25  # of all packages

@@ -37,8 +37,8 @@ from hf_elmo.language_model.vocabulary import (
     read_words,
     write_words,
 )
-from hf_elmo.loading import BILM_PREFIXES, FLOATING, check_tokenizer
 from hf_elmo.model_card import quote
+from hf_elmo.stored_model import BILM_PREFIXES, FLOATING, check_tokenizer
 
 WEIGHTS = "model.safetensors"
 MIXES = "scalar_mixes.json"

@@ -14,8 +14,9 @@ from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.inference.backend import Backend, Quantization, is_onnx_default
 from hf_elmo.inference.batches import MAX_BATCH_TOKENS
 from hf_elmo.inference.embedding import Layers, Pooling, embed
-from hf_elmo.loading import check_name, find_device
+from hf_elmo.loading import find_device
 from hf_elmo.modeling_elmo import ElmoModel
+from hf_elmo.stored_model import check_name
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .arrow import Array, add_vectors, is_arrow, split_words

@@ -15,9 +15,9 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.loading import load_config
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.stored_model import load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .collection import Array, Collection, read_collection

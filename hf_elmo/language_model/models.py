@@ -6,8 +6,8 @@ import torch
 from transformers.utils.hub import cached_file
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.loading import check_name, load_config
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.stored_model import check_name, load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .vocabulary import PIECES_NAME, VOCABULARY_NAME, TargetVocabulary

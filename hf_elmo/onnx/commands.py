@@ -20,8 +20,9 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file
-from hf_elmo.loading import OPTIONAL_FILE, ElmoPreTrainedModel, load_config
+from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.model_card import CARD_FILE
+from hf_elmo.stored_model import OPTIONAL_FILE, load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 MODEL_FILE = "model.onnx"

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
-from hf_elmo.loading import BILM_PREFIXES, check_tokenizer, check_weights
 from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel, list_shapes
 from hf_elmo.modeling_outputs import ElmoModelOutput
+from hf_elmo.stored_model import BILM_PREFIXES, check_tokenizer, check_weights
 from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
 from .graph import Array, BuiltModel, Direction, make_direction, make_encoder

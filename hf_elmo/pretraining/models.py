@@ -11,9 +11,9 @@ from hf_elmo.character_ids import PADDING_OFFSET
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_vocabulary, load_with_softmax
 from hf_elmo.language_model.vocabulary import TargetVocabulary
-from hf_elmo.loading import load_config
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
+from hf_elmo.stored_model import load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 logger = logging.getLogger(__name__)

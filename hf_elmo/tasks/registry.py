@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedConfig
 from transformers.utils.hub import cached_file
 
-from hf_elmo.loading import HUB_OPTIONS, load_config
+from hf_elmo.stored_model import HUB_OPTIONS, load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .coref import CorefTask

@@ -1,7 +1,8 @@
 from pathlib import Path
 
+from task_files import make_document, write
+
 from hf_elmo.tasks.data.documents import Document, read_documents
-from tests.stand_ins.task_files import make_document, write
 
 
 def test_documents_are_read_without_lone_and_repeated_mentions(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
+from task_files import strip, write
 
 from hf_elmo.tasks.data.frames import Frame, read_frames
 from hf_elmo.tasks.data.labels import Span
-from tests.stand_ins.task_files import strip, write
 
 
 @pytest.mark.parametrize("place", ["1.9", "true", '"1"', "1e400"])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from task_files import make_document, write
 
 from hf_elmo.tasks.data.documents import read_documents
 from hf_elmo.tasks.data.frames import read_frames
@@ -16,7 +17,6 @@ from hf_elmo.tasks.data.sentences import (
     read_trees,
 )
 from hf_elmo.tasks.squad import read_questions
-from tests.stand_ins.task_files import make_document, write
 
 BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_columns, "a\tO\nb\n", "x", "line 2: expected 2 columns, as in other lines, found 'b'"),

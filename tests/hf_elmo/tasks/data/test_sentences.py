@@ -2,6 +2,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+from task_files import strip, write
 
 from hf_elmo.tasks.data.labels import Span
 from hf_elmo.tasks.data.sentences import (
@@ -12,7 +13,6 @@ from hf_elmo.tasks.data.sentences import (
     read_pairs,
     read_trees,
 )
-from tests.stand_ins.task_files import strip, write
 
 
 def test_columns_become_sentences_with_spans(tmp_path: Path) -> None:
