@@ -45,6 +45,14 @@ from tqdm import tqdm
 from hf_elmo.training.resume_checks import fingerprint
 
 HERE = Path(__file__).parent
+# Runs a command, whose output goes to stderr, and prints what it used.
+STARTER = """
+import resource, subprocess, sys
+status = subprocess.call(sys.argv[1:], stdout=sys.stderr)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime, used.ru_maxrss)
+sys.exit(status)
+"""
 TASK_HELP = (
     "Your own data: NAME:CONFIG:TRAIN:DEV:TEST; repeatable. CONFIG is one of "
     f"{', '.join(METRICS)}, of configs/. The files are .spacy files of `spacy convert` or "
@@ -137,23 +145,32 @@ def train(
         *("--system.seed", str(run.seed), *settings),
         *chain(*(add_vectors(config, path) for path in added)),
     ]
-    with (folder / "log.txt").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise RuntimeError(f"spacy train failed: see {folder / 'log.txt'}.")
-    # In a new process: this process's memory would count as its next child's peak memory.
+    costs = run_and_measure(command, folder / "log.txt")
+    # In a process of its own, as training is: the other runs are threads of this one.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         test = corpus / task.test
         scores = pool.submit(evaluate, task.config, folder / "model-best", test).result()
-    scores |= {
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_kib": usage.ru_maxrss,
-    } | made_by
+    scores |= costs | made_by
     result.parent.mkdir(exist_ok=True)
     part = result.with_suffix(".part")
     part.write_text(json.dumps(scores, separators=(",", ":")))
     part.replace(result)
+
+
+def run_and_measure(command: Sequence[str], log_path: Path) -> dict[str, float]:
+    """Run a command, and return its processor time in seconds and its peak memory in KiB.
+
+    A small process starts it: a child's peak memory includes that of the process that started it.
+    """
+    with log_path.open("w") as log:
+        starter = subprocess.Popen(
+            [sys.executable, "-c", STARTER, *command], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        measured, _ = starter.communicate()
+    if starter.returncode:
+        raise RuntimeError(f"spacy train failed: see {log_path}.")
+    seconds, kib = measured.split()
+    return {"cpu_seconds": float(seconds), "peak_kib": int(kib)}
 
 
 def cut_corpus(path: Path, output: Path) -> None:

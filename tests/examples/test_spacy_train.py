@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -249,6 +250,18 @@ def test_a_run_is_made_again_if_what_it_was_made_of_has_changed(
     with contextlib.suppress(KeyboardInterrupt):
         compare.train(one, task, tmp_path, tmp_path, ["--x"])
     assert bool(started) == bool(changed)
+
+
+def test_the_costs_of_a_run_are_its_own(compare: ModuleType, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    costs = compare.run_and_measure([sys.executable, "-c", "print(sum(range(10**6)))"], log)
+    assert costs["peak_kib"] < 0.5 * kib  # this process has loaded PyTorch
+    assert 0 < costs["cpu_seconds"] < 30
+    assert log.read_text() == f"{sum(range(10**6))}\n"
+    with pytest.raises(RuntimeError, match=r"failed: see .*log\.txt"):
+        compare.run_and_measure([sys.executable, "-c", "raise ValueError"], log)
+    assert "ValueError" in log.read_text()
 
 
 def test_the_content_of_files_and_of_folders_is_described(
