@@ -41,6 +41,35 @@ def test_sentences_stay_noted(doc: Doc) -> None:
     assert held.get_segments(doc) == SEGMENTS
 
 
+def test_sentences_stay_noted_when_layers_are_computed_again(doc: Doc, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, None, 0)
+    held.hold(doc, SEGMENTS, layers, 1, is_noted=False)
+    held.take(doc)
+    assert held.get_segments(doc) == SEGMENTS
+
+
+def test_sentences_of_a_doc_that_is_not_noted_go_with_its_layers(doc: Doc, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, layers, 1, is_noted=False)
+    assert held.get_segments(doc) == SEGMENTS
+    held.take(doc)
+    assert held.get_segments(doc) is None
+    held.hold(doc, SEGMENTS, layers, 1, is_noted=False)
+    held.hold(doc, [[0], [1]], None, 0, is_noted=False)
+    assert held.get_segments(doc) is None
+
+
+def test_layers_that_are_replaced_take_no_room(nlp: Language, layers: Array) -> None:
+    held = HeldLayers(max_bytes=2 * layers.nbytes)
+    docs = [Doc(nlp.vocab, words=["The", "bank"]) for _ in range(3)]
+    for doc in docs:
+        held.hold(doc, SEGMENTS, layers, 1)
+    held.hold(docs[1], SEGMENTS, None, 0)
+    held.trim()
+    assert [held.take(doc) is not None for doc in docs] == [True, False, True]
+
+
 def test_oldest_layers_go_where_there_is_no_room(nlp: Language, layers: Array) -> None:
     held = HeldLayers(max_bytes=2 * layers.nbytes)
     docs = [Doc(nlp.vocab, words=["The", "bank"]) for _ in range(3)]
@@ -70,6 +99,14 @@ def test_layers_that_nobody_reads_are_dropped_in_silence(nlp: Language, layers: 
         held.hold(doc, SEGMENTS, layers, 1)
         held.trim()
     assert list(held._unread) == docs[2:]
+
+
+def test_nothing_is_held_after_a_clearing(doc: Doc, layers: Array) -> None:
+    held = HeldLayers()
+    held.hold(doc, SEGMENTS, layers, 1)
+    held.clear()
+    assert held.get_segments(doc) is None
+    assert len(held._unread) == 0
 
 
 def test_layers_go_with_their_doc(nlp: Language, layers: Array) -> None:
