@@ -38,6 +38,20 @@ class MisshapenError(RuntimeError, ValueError):
     """Error for a tensor whose shape is not as configured; transformers raises RuntimeError."""
 
 
+def check_encoding(name: str | PathLike[str]) -> None:
+    """Refuse the name of a model's file or folder if it is not UTF-8.
+
+    Raises:
+        OSError: If the name is not UTF-8.
+    """
+    try:
+        str(name).encode()
+    except UnicodeEncodeError as error:  # safetensors and ONNX cannot open such files
+        raise OSError(
+            f"Expected a model with a name in UTF-8, got {str(name)!r}. Choose another name."
+        ) from error
+
+
 def check_name(name: str | PathLike[str]) -> None:
     """Refuse a misspelt folder, which transformers would take for a name on the Hub.
 
@@ -45,10 +59,7 @@ def check_name(name: str | PathLike[str]) -> None:
         OSError: If the name is neither a folder nor of the form owner/name.
     """
     path = Path(name)
-    try:
-        str(name).encode()
-    except UnicodeEncodeError as error:  # safetensors cannot open such files
-        raise OSError(f"Expected a model's folder with a name in UTF-8, got {name!r}.") from error
+    check_encoding(name)
     if not path.exists() and (len(path.parts) != 2 or path.is_absolute()):
         raise OSError(
             "Expected a model's folder, or its name on the Hugging Face Hub (owner/name), got "
