@@ -125,9 +125,11 @@ SEEDS = (1, 2, 3)
 # Share of the training data in Tables 2, 3 and 7, which need many runs. With 10 % of the questions,
 # it depends on the initial weights whether `elmo` learns to compare question and paragraph.
 GRID = {"entailment": 0.1, "srl": 0.1, "squad": 1.0}
-# Numbers of epochs of configurations without context and with it; `table_epochs.py` tries others.
+# Numbers of epochs of configurations without context and with it, by task, or by task and
+# configuration; `table_epochs.py` tries others.
 EPOCHS = {
     "squad": (24, 9),
+    "squad-input": (24, 24),
     "entailment": (30, 30),
     "entailment" + NARROW: (15, 15),
     "srl": (10, 10),
@@ -279,7 +281,8 @@ def list_recipe(run: Run) -> list[str]:
 def choose_epochs(task: str, config: str) -> int:
     """Return the usual number of epochs."""
     name = config.removesuffix(NARROW)
-    usual = EPOCHS.get(task + config.removeprefix(name), EPOCHS[task])
+    keys = f"{task}-{name}", task + config.removeprefix(name), task
+    usual = next(EPOCHS[key] for key in keys if key in EPOCHS)
     return usual[name not in WITHOUT_CONTEXT]
 
 

@@ -19,6 +19,7 @@ LENGTHS = {
     ("entailment", "elmo-alone"): (30,),
     ("squad", "static"): (24,),
     ("squad", "elmo"): (9, 16),
+    ("squad", "input"): (9, 24),
     ("squad", "words-alone"): (24,),
     ("srl", "static"): (10,),
     ("srl", "elmo"): (10,),

@@ -176,6 +176,7 @@ def test_a_run_has_the_epochs_of_its_task_and_side(runs: ModuleType) -> None:
     assert runs.choose_epochs("squad", "static") == runs.choose_epochs("squad", "static-100") == 24
     assert runs.choose_epochs("squad", "elmo") == 9
     assert runs.choose_epochs("squad", "top") == 9
+    assert runs.choose_epochs("squad", "input") == 24
     assert runs.choose_epochs("squad", "words-alone") == 24
     (run, *_) = runs.list_runs("squad", ["static"])
     assert runs.list_recipe(run) == [
