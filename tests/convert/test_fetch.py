@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import huggingface_hub
@@ -18,7 +19,7 @@ from old_checkpoints import make_many_langs, write_allennlp, write_many_langs, w
 from tensorflow_checkpoint import module_variables, write_trained, write_variables
 from typer.testing import CliRunner
 
-from convert import ConversionError, convert_checkpoint
+from convert import ConversionError, catalogue, convert_checkpoint
 from convert.__main__ import app
 from convert.catalogue import Published, read_catalogue
 from hf_elmo import ElmoForPreTraining
@@ -176,6 +177,51 @@ def test_a_published_softmax_makes_a_language_model(
     assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.vocab_size == len(WORDS)
     with pytest.raises(ConversionError, match="found a softmax"):
         convert_checkpoint("allenai/original-softmax", tmp_path / "other")
+    with pytest.raises(ConversionError, match="expected the softmax of a model, found a model"):
+        convert_checkpoint("allenai/original", tmp_path / "other", softmax="allenai/original")
+
+
+def test_a_published_softmax_brings_its_vocabulary(
+    publish_locally: Callable[..., None], tmp_path: Path
+) -> None:
+    publish_locally("allenai/original-softmax")
+    weights = write_bilm(tmp_path / "mine", make_bilm())
+    convert_checkpoint(weights, tmp_path / "model", softmax="allenai/original-softmax")
+    assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.vocab_size == len(WORDS)
+
+
+def test_a_softmax_here_gets_the_vocabulary_of_the_published_model(
+    publish_locally: Callable[..., None], tmp_path: Path
+) -> None:
+    publish_locally("allenai/original")
+    write_layout(MODELS["allenai/original-softmax"], tmp_path / "mine")
+    softmax = tmp_path / "mine/softmax_weights.hdf5"
+    convert_checkpoint("allenai/original", tmp_path / "model", softmax=softmax)
+    assert ElmoForPreTraining.from_pretrained(tmp_path / "model").config.vocab_size == len(WORDS)
+
+
+def test_a_vocabulary_is_downloaded_only_if_the_model_has_a_softmax(
+    publish_locally: Callable[..., None], server: FileServer, tmp_path: Path
+) -> None:
+    publish_locally("allenai/original", "allenai/original-tf")
+    convert_checkpoint("allenai/original", tmp_path / "model")
+    assert not any("vocab" in request.path for request in server.requests)
+    convert_checkpoint("allenai/original-tf", tmp_path / "language-model")
+    assert any("vocab" in request.path for request in server.requests)
+
+
+@pytest.mark.parametrize("known", [{"sha256": "0" * 64}, {"bytes": 10**6}])
+def test_a_published_file_of_another_content_is_refused(
+    known: dict[str, Any],
+    publish_locally: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    publish_locally("seqvec/uniref50")
+    ((name, model),) = catalogue.read_catalogue().items()
+    monkeypatch.setattr(catalogue, "read_catalogue", lambda: {name: replace(model, **known)})
+    with pytest.raises(ConversionError, match=r"expected (1000000|.* SHA-256 000).*, got"):
+        convert_checkpoint(name, tmp_path / "model")
 
 
 def test_the_licence_goes_into_the_card_where_the_makers_state_one(
@@ -308,17 +354,22 @@ def test_a_file_here_goes_before_a_hub_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(write_bilm(tmp_path / "someone", make_bilm()).parent.parent)
-    convert_checkpoint("someone/weights.hdf5", tmp_path / "model")
+    conversion = convert_checkpoint("someone/weights.hdf5", tmp_path / "model")
+    assert conversion.source == "weights.hdf5"  # the card shows no folders of the user
 
 
-@pytest.mark.parametrize("name", ["lost", "a/b/c", "/lost/model", "lost/mo del"])
+@pytest.mark.parametrize("name", ["lost", "a/b/c", "/lost/model", "lost/mo del", "lost/modèle"])
 def test_lost_files_are_not_asked_of_the_hub(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"expected a checkpoint, found no such file or fold"):
         convert_checkpoint(name, tmp_path / "model")
 
 
-def test_unknown_hub_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["someone/lost-elmo", "someone/lost--elmo"])  # two: not allowed
+def test_unknown_hub_name_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ConversionError, match=r"or Hub repository of this name: .+"):
-        convert_checkpoint("someone/lost-elmo", tmp_path / "model")
+    message = r"or Hub repository of this name: .+ elmo-convert --list-published lists all"
+    with pytest.raises(ConversionError, match=message):
+        convert_checkpoint(name, tmp_path / "model")

@@ -6,6 +6,8 @@ import errno
 import gzip
 import io
 import lzma
+import random
+import re
 import stat
 import tarfile
 import zipfile
@@ -160,7 +162,8 @@ def test_bombs_are_refused_before_they_fill_the_disk(
         path.write_bytes(gzip.compress(bomb["a"]))
     else:
         path.write_bytes(sparse_tar(10**12))
-    with pytest.raises(ConversionError, match=r"expected an archive .* that grows at most"):
+    message = rf"^{re.escape(str(path))}: expected an archive .* that grows at most"
+    with pytest.raises(ConversionError, match=message):
         unpack(path, folder)
     assert sum(len(data) for data in read_files(folder).values()) < 2 * unpack_module.COPY_SIZE
 
@@ -186,6 +189,17 @@ def test_long_headers_are_refused(tmp_path: Path, folder: Path) -> None:
 
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("write", [write_zip, write_tar])
+def test_as_many_and_as_large_files_as_are_allowed_are_unpacked(
+    write: Callable[..., Path], tmp_path: Path, folder: Path
+) -> None:
+    weights = random.Random(0).randbytes(200_000)  # which hardly compress
+    files = {"weights": weights, **{f"{i}": b"" for i in range(9)}}
+    unpack(write(tmp_path / "packed", files), folder)
+    assert read_files(folder) == files
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("write", [write_zip, write_tar])
 def test_too_many_files_are_refused(
     write: Callable[..., Path], tmp_path: Path, folder: Path
 ) -> None:
@@ -199,6 +213,28 @@ def test_truncated_archives_are_refused(packed: Path, folder: Path) -> None:
     packed.write_bytes(data[: len(data) // 5])
     with pytest.raises(ConversionError):
         unpack(packed, folder)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [(6, 1, "password required"), (8, 99, "compression method is not supported")],
+)
+def test_zips_that_python_cannot_read_are_refused(
+    place: int, value: int, message: str, tmp_path: Path, folder: Path
+) -> None:
+    path = write_zip(tmp_path / "packed", {"a": b"x"})
+    data = bytearray(path.read_bytes())
+    data[place] = data[data.find(b"PK\x01\x02") + place + 2] = value  # both headers of the file
+    path.write_bytes(data)
+    with pytest.raises(ConversionError, match=rf"expected a whole archive, got: .*{message}"):
+        unpack(path, folder)
+
+
+def test_damaged_compression_is_refused(tmp_path: Path, folder: Path) -> None:
+    data = gzip.compress(FILES["a.txt"])
+    (tmp_path / "packed").write_bytes(data[:10] + b"\xff" * 9 + data[19:])
+    with pytest.raises(ConversionError, match="expected a whole archive, got: Error -3"):
+        unpack(tmp_path / "packed", folder)
 
 
 def test_a_name_that_is_file_and_folder_is_refused(tmp_path: Path, folder: Path) -> None:
@@ -250,6 +286,10 @@ def test_a_file_is_copied_where_it_cannot_be_linked(
 ) -> None:
     (tmp_path / "options.json").write_text("{}")
     link(tmp_path / "options.json", tmp_path / "linked")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    link(Path("options.json"), Path("folder/linked"))
+    assert (tmp_path / "folder/linked").read_text() == "{}"
     with pytest.raises(FileExistsError):
         link(tmp_path / "options.json", tmp_path / "linked")
     monkeypatch.setattr(Path, "symlink_to", mock.Mock(side_effect=OSError("needs a privilege")))

@@ -105,6 +105,16 @@ def test_sentences_in_an_hdf5_file_are_text(bilm: Bilm, weights: Path, tmp_path:
     assert 0 < result.difference < 1e-5
 
 
+def test_sentences_that_the_user_names_replace_those_in_the_file(
+    bilm: Bilm, weights: Path, tmp_path: Path
+) -> None:
+    arrays = {str(n): evaluate(bilm, line.split()) for n, line in enumerate(SENTENCES)}
+    np.savez(tmp_path / "x.npz", sentences=np.array(["other"]), **arrays)
+    (tmp_path / "lines").write_text("\n".join(SENTENCES), encoding="utf-8")  # no end of the last
+    files = {"verify": tmp_path / "x.npz", "sentences": tmp_path / "lines"}
+    convert_checkpoint(weights, tmp_path / "model", **files)
+
+
 def test_empty_sentences_are_compared_too(bilm: Bilm, weights: Path, tmp_path: Path) -> None:
     sentences = ["the bank", "", "bank"]
     activations = write_activations(tmp_path / "x.hdf5", evaluate_in_rows(bilm, sentences, 1))
@@ -171,6 +181,11 @@ def drop_index(folder: Path) -> None:
         file["sentence_to_index"] = [json.dumps({"bank": "0"})]
 
 
+def drop_first(folder: Path) -> None:
+    with h5py.File(folder / "x.hdf5", "a") as file:
+        file.move("0", "9")
+
+
 def drop_all(folder: Path) -> None:
     write_activations(folder / "x.hdf5", [])
     (folder / "x.txt").write_text("")
@@ -190,6 +205,15 @@ MISTAKES = {
     "only the top layer": (
         drop_layer,
         r"sentence 1: expected shape \(3, 1, 8\) .*, got \(1, 1, 8\)",
+    ),
+    "text that is not UTF-8": (
+        lambda folder: (folder / "x.txt").write_bytes(b"na\xefve"),
+        "x.txt: expected UTF-8 text, got",
+    ),
+    "no first array": (drop_first, "sentence 0: could not be read"),
+    "empty file": (
+        lambda folder: (folder / "x.hdf5").write_bytes(b""),
+        "x.hdf5: expected HDF5 or npz, got: No data left",
     ),
     "no arrays": (
         lambda folder: (folder / "x.hdf5").write_text("hello"),

@@ -98,6 +98,37 @@ def test_language_model_ignores_labels_of_minus_100(language_model: ElmoForPreTr
     assert_close(out.loss, (forward + backward) / 2)
 
 
+def test_language_model_knows_the_rows_of_its_boundaries(tiny_config: ElmoConfig) -> None:
+    rows = {"sentence_start_target_id": 5, "sentence_end_target_id": 6}
+    model = make_classifier(ElmoForPreTraining, tiny_config, vocab_size=7, **rows)
+    out = model(*make_batch(tiny_config, [SENTENCES[0]]), labels=torch.full((1, 6), -100))
+    forward = -out.forward_logits[0, 6].log_softmax(-1)[6]
+    backward = -out.backward_logits[0, 0].log_softmax(-1)[5]
+    assert_close(out.loss, (forward + backward) / 2)
+
+
+@pytest.mark.parametrize("head", [ElmoForPreTraining, *CLASSIFIERS])
+def test_heads_begin_with_the_state_that_is_given(
+    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
+) -> None:
+    model = make_classifier(head, tiny_config, vocab_size=7)
+    batch = make_batch(tiny_config, SENTENCES)
+    state = model.elmo(*batch).state
+    seen: list[object] = []
+    model.elmo.register_forward_pre_hook(
+        lambda _, args, options: seen.append(options.get("state", args[-1])), with_kwargs=True
+    )
+    first, second = model(*batch, state=state), model(*batch)
+    assert seen == [state, None]
+    assert (first[0] - second[0]).abs().max() > 0.01
+
+
+def test_language_model_returns_its_state(language_model: ElmoForPreTraining) -> None:
+    batch = make_batch(language_model.config, SENTENCES)
+    expected = language_model.elmo(*batch, keep_sentence_boundaries=True).state
+    assert_close(language_model(*batch).state.forward, expected.forward)
+
+
 def test_a_classifier_of_words_refuses_labels_of_another_shape(tiny_config: ElmoConfig) -> None:
     model = make_classifier(ElmoForTokenClassification, tiny_config)
     batch = make_batch(tiny_config, SENTENCES)
@@ -451,6 +482,9 @@ def test_a_frozen_bilm_keeps_no_graph(
     model(*make_batch(tiny_config, SENTENCES))
     assert modes == [not freeze_bilm]
     assert torch.is_grad_enabled()
+    with torch.no_grad():
+        model(*make_batch(tiny_config, SENTENCES))
+    assert modes == [not freeze_bilm, False]
 
 
 @pytest.mark.parametrize("head", CLASSIFIERS)
@@ -526,6 +560,30 @@ def test_layers_that_are_there_already_are_mixed_alike(tiny_config: ElmoConfig) 
     mixes, outputs = model.features(model.elmo, *batch)
     layers = torch.stack(outputs.hidden_states)
     assert_close(model.features.mix(layers, batch[1]), mixes, rtol=0, atol=0)
+
+
+def test_layer_norm_in_a_classifier_is_over_the_words_of_each_sentence(
+    tiny_config: ElmoConfig,
+) -> None:
+    model = make_classifier(ElmoForTokenClassification, tiny_config, mix_layer_norm="sentence")
+    logits = model(*make_batch(tiny_config, SENTENCES)).logits
+    alone = model(*make_batch(tiny_config, SENTENCES[2:3])).logits
+    assert_close(logits[2:3, :3], alone)
+    plain = make_classifier(ElmoForTokenClassification, tiny_config)
+    assert (plain(*make_batch(tiny_config, SENTENCES[2:3])).logits - alone).abs().max() > 0.01
+
+
+def test_a_classifier_of_sentences_drops_out_pooled_vectors_alone(tiny_config: ElmoConfig) -> None:
+    changes = {"classifier_dropout": 0.5}
+    model = make_classifier(ElmoForSequenceClassification, tiny_config, **changes)
+    seen: list[torch.Tensor] = []
+    model.classifier.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    batch = make_batch(tiny_config, SENTENCES)
+    model(*batch)
+    model.train()(*batch)
+    kept = seen[1] != 0
+    assert_close(seen[1][kept], 2 * seen[0][kept])
+    assert 0.2 < kept.sum() / (seen[0] != 0).sum() < 0.8
 
 
 def test_features_drop_out_their_mixes_in_training_alone(tiny_config: ElmoConfig) -> None:

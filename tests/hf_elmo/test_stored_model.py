@@ -104,7 +104,7 @@ def test_a_misshapen_head_is_an_error_unless_allowed(
     assert model.classifier.bias.shape == (7,)
 
 
-@pytest.mark.parametrize("name", ["elmo-mini-em", "a/b/c", "/absent/elmo"])
+@pytest.mark.parametrize("name", ["elmo-mini-em", "a/b/c", "/absent", "/absent/elmo"])
 def test_a_misspelt_name_is_refused_without_asking_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -142,4 +142,10 @@ def test_code_of_an_unknown_model_is_never_executed(
     with pytest.raises(
         ValueError, match=r"Expected a model of this package, got .*code of its own"
     ):
+        load_config(str(tmp_path))
+
+
+def test_a_damaged_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=f"Expected the files of .* in '{tmp_path}', got"):
         load_config(str(tmp_path))

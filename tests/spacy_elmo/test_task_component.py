@@ -18,6 +18,7 @@ from spacy.tokens import Doc, DocBin, Span
 from task_cases import BANK, CAT, save_case
 
 from hf_elmo import ElmoModel
+from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS
 from hf_elmo.tasks import load_task_model, task
 from hf_elmo.tasks.data.documents import Document
 from hf_elmo.tasks.data.frames import Frame
@@ -25,8 +26,10 @@ from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task_inputs import WordInputs
 from spacy_elmo.extensions import ROLES_KEY, Role
+from spacy_elmo.task_component import BILM_FIELDS
 
 IN_PIPES = ["ner", "sentiment", "srl", "coref"]
+OTHER_VALUES = {"char_activation": "tanh", "use_residual": False, "forget_bias": 0.5}
 STATIC = {"static_vocab_size": 5, "static_size": 4}
 AddTask = Callable[..., Any]
 
@@ -116,6 +119,23 @@ def test_predicates_may_be_named(nlp: Language, add_task: AddTask) -> None:
     ]
 
 
+def test_predicates_may_be_other_parts_of_speech(
+    nlp: Language, tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    save_case(tiny_model, "srl", tmp_path / "srl", **STATIC)
+    config = {"model": str(tmp_path / "srl"), "predicate_pos": ["NOUN"]}
+    component = nlp.add_pipe("elmo_task", config=config)
+    doc = Doc(nlp.vocab, words=CAT, pos=["VERB", "NOUN", *["VERB"] * (len(CAT) - 2)])
+    (found,) = predict(component, [Frame(CAT, 1, [])])
+    assert [(r.predicate.i, r.label) for r in component(doc)._.srl] == [(1, s.label) for s in found]
+
+
+def test_the_model_is_loaded_when_the_pipeline_is_initialized(nlp: Language) -> None:
+    nlp.add_pipe("elmo_task", config={"model": "absent"})
+    with pytest.raises(OSError, match="got 'absent'"):
+        nlp.initialize()
+
+
 def test_clusters_of_an_earlier_run_are_removed(nlp: Language, add_task: AddTask) -> None:
     doc = make_doc(nlp)
     doc.spans["coref_clusters_99"] = [doc[0:1], doc[2:3]]
@@ -154,7 +174,7 @@ def test_pairs_are_labelled(nlp: Language, add_task: AddTask) -> None:
 def test_questions_are_answered(nlp: Language, add_task: AddTask) -> None:
     component = add_task("squad")
     question, text = nlp.make_doc("Who sat"), Doc(nlp.vocab, words=["\n", *CAT])
-    answer, other = component.answer([(question, text), (nlp.make_doc("Where"), text)])
+    answer, other = component.answer(iter([(question, text), (nlp.make_doc("Where"), text)]))
     asked = Question("", "", CAT, [], ["Who", "sat"], [], None)
     ((start, end),) = predict(component, [asked])
     assert (answer.span.start, answer.span.end) == (start + 1, end + 2)
@@ -262,10 +282,12 @@ def test_errors_of_any_kind_go_to_the_handler(
 
     component = add_task("srl")
     monkeypatch.setattr(component, "_annotate", fail)
-    seen: list[Exception] = []
-    component.set_error_handler(lambda name, pipe, docs, error: seen.append(error))
-    assert list(component.pipe([make_doc(nlp)])) == []
-    assert [type(error) for error in seen] == [RuntimeError]
+    seen: list[tuple[Any, list[Doc], Exception]] = []
+    component.set_error_handler(lambda name, pipe, docs, error: seen.append((pipe, docs, error)))
+    doc = make_doc(nlp)
+    assert list(component.pipe([doc])) == []
+    ((pipe, docs, error),) = seen
+    assert (pipe, docs, type(error)) == (component, [doc], RuntimeError)
 
 
 def test_earlier_entities_stay(nlp: Language, add_task: AddTask) -> None:
@@ -347,6 +369,18 @@ def test_layers_of_another_computation_are_not_shared(
     (doc,) = nlp.pipe([make_doc(nlp)])
     assert tell(doc) == expected
     assert elmo.source.held.take(doc) is None
+
+
+@pytest.mark.parametrize("field", [*BILM_FIELDS, *SPECIAL_CHAR_IDS])
+def test_layers_of_a_bilm_with_another_setting_are_not_shared(
+    field: str, nlp: Language, add_task: AddTask, tiny_folder: Path
+) -> None:
+    component = add_task("sentiment")
+    elmo = nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
+    assert component._is_same(elmo.source)
+    config = component.load().model.elmo.config
+    setattr(config, field, OTHER_VALUES.get(field, 7))
+    assert not component._is_same(elmo.source)
 
 
 def test_threads_that_share_a_component_load_its_model_once(

@@ -161,6 +161,8 @@ def test_pretrain_does_not_go_on_with_another_text(folder: Path, trained: Path) 
         (["--preset", "mini"], "Expected either --preset or --config, got both."),
         (["--vocab", "text.txt"], "Expected either --vocab-size or --vocab, got both."),
         (["--split", "train"], "Expected either --split or --train, got both."),
+        (["--column", "text"], "Expected either --column or --train, got both."),
+        (["--dataset-config", "en"], "Expected either --dataset-config or --train, got both."),
         (["--epochs", 0], "Expected --epochs above 0 and finite, got 0.0."),
         (["--epochs", "inf"], "Expected --epochs above 0 and finite, got inf."),
         (
@@ -170,6 +172,7 @@ def test_pretrain_does_not_go_on_with_another_text(folder: Path, trained: Path) 
         (["--max-grad-norm", -1], "Expected --max-grad-norm of 0 (no maximum) or above, got -1.0"),
         (["--ema", 1], "Expected --ema below 1"),
         (["--learning-rate", 0], "Expected --learning-rate above 0"),
+        (["--learning-rate", "nan"], "Expected --learning-rate above 0"),
     ],
 )
 def test_pretrain_refuses_options_without_effect(

@@ -2,13 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
-from hf_elmo.pretraining.option_checks import is_own_file
+from hf_elmo.pretraining.option_checks import (
+    HELD_OPTIONS,
+    check_model,
+    hold_options,
+    is_own_file,
+)
 
 
 @pytest.mark.parametrize("name", ["text.jsonl", "x=1.PARQUET", "*.json.gz=2", "*"])
@@ -39,9 +46,9 @@ def test_files_of_the_run_are_not_trained_on(command: list[str], tmp_path: Path)
     assert CliRunner().invoke(app, command).exit_code == 0
     assert (tmp_path / "model" / "target_vocab.txt").exists()
     assert CliRunner().invoke(app, [*command, "--resume"]).exit_code == 0
-    own = ["target_vocab.txt", "checkpoint-2/x.txt", "a.txt", "a/runs"]
+    own = ["target_vocab.txt", "checkpoint-2/x.txt", "runs/x.txt", "config.json", "a.txt", "a/runs"]
     found = [name for name in own if is_own_file(str(tmp_path / name), tmp_path)]
-    assert found == own[:2]
+    assert found == own[:4]
 
 
 @pytest.fixture
@@ -87,3 +94,96 @@ def test_a_run_does_not_go_on_with_files_of_other_names(
 
     message = " ".join(CliRunner().invoke(app, command).output.split())
     assert "Expected the files of --train with the names and the order" in message
+
+
+def test_a_vocabulary_in_the_output_is_not_replaced(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "target_vocab.txt").write_text("a\n")
+    result = CliRunner().invoke(app, [*command, "--train", str(tmp_path / "a.txt")])
+    assert "holds target_vocab.txt, which would be lost" in " ".join(result.output.split())
+
+
+def test_a_preset_is_not_combined_with_a_model_to_train_on(tmp_path: Path) -> None:
+    command = ["pretrain", "--train", "a.txt", "--output", str(tmp_path / "model")]
+    result = CliRunner().invoke(app, [*command, "--from", "elmo-mini-en", "--preset", "mini"])
+    assert "Expected either --preset or --from, got both" in " ".join(result.output.split())
+
+
+def test_there_are_fewer_negatives_than_target_words(tiny_config: ElmoConfig) -> None:
+    tiny_config.vocab_size = 7
+    options = {"char_noise": 0.0, "negatives": 6}
+    check_model(options, tiny_config)
+    with pytest.raises(ValueError, match=r"Expected --negatives below 7, .* got 7"):
+        check_model(options | {"negatives": 7}, tiny_config)
+
+
+def test_every_option_must_stay_when_a_run_is_resumed_except_these() -> None:
+    names = {option.name for option in typer.main.get_command(app).commands["pretrain"].params}
+    length = {"epochs", "max_steps", "max_hours", "patience"}
+    output = {"output", "resume", "log_every", "save_every", "evaluate_every", "keep"}
+    speed = {"cpu", "gradient_checkpointing"}
+    assert names - set(HELD_OPTIONS) == length | output | speed | {"vocabulary"}
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Options of `pretrain`, with files in the folder `data`."""
+    data = tmp_path / "data"
+    for name in ("train.txt", "valid.txt", "config.json", "from/config.json", "set[1]/a.jsonl"):
+        (data / name).parent.mkdir(exist_ok=True, parents=True)
+        (data / name).write_text("{}")
+    options: dict[str, Any] = dict.fromkeys((*HELD_OPTIONS, "vocabulary"))
+    files = {"config": "config.json", "from_model": "from", "dataset": "set[1]", "pipeline": "from"}
+    options |= {name: str(data / file) for name, file in files.items()}
+    options |= {name: [str(data / f"{name}*.txt")] for name in ("train", "valid")}
+    return options | {"output": tmp_path / "model"}
+
+
+def start(options: dict[str, Any]) -> None:
+    """Write what a run has written when it was stopped."""
+    checkpoint = options["output"] / "checkpoint-1"
+    checkpoint.parent.mkdir()
+    hold_options(options)
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 1}')
+
+
+def test_a_run_goes_on_after_its_files_have_moved(options: dict[str, Any], tmp_path: Path) -> None:
+    start(options)
+    (tmp_path / "data").rename(tmp_path / "moved")
+    for name in ("config", "from_model", "dataset", "pipeline"):
+        options[name] = options[name].replace("/data/", "/moved/")
+    for name in ("train", "valid"):
+        options[name] = [options[name][0].replace("/data/", "/moved/")]
+    hold_options(options)
+
+
+@pytest.mark.parametrize(
+    ("file", "option"),
+    [("valid.txt", "valid"), ("set[1]/a.jsonl", "dataset"), ("from/config.json", "from")],
+)
+def test_a_run_does_not_go_on_with_other_content(
+    file: str, option: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    start(options)
+    (tmp_path / "data" / file).write_text("other")
+    with pytest.raises(ValueError, match=f"Expected --{option} with the content that it had"):
+        hold_options(options)
+
+
+def test_a_run_does_not_go_on_with_held_out_text_of_another_name(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    start(options)
+    (tmp_path / "data" / "valid.txt").rename(tmp_path / "data" / "valid2.txt")
+    with pytest.raises(ValueError, match="Expected the files of --valid with the names"):
+        hold_options(options)
+
+
+def test_a_run_goes_on_if_its_dataset_is_beside_its_output(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    options["dataset"] = str(tmp_path)
+    start(options)
+    hold_options(options)

@@ -1,11 +1,12 @@
 import itertools
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hf_elmo.text import shuffling
-from hf_elmo.text.shuffling import shuffle
+from hf_elmo.text.shuffling import interleave, shuffle
 from hf_elmo.text.text_reader import read_files
 
 
@@ -60,3 +61,21 @@ def test_shuffling_holds_no_more_than_its_buffer(monkeypatch: pytest.MonkeyPatch
 
     assert len(taken) == 15
     assert sorted([*first, *shuffled]) == sorted(lines)
+
+
+def test_shuffled_sentences_leave_the_buffer_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffling, "BUFFER_SIZE", 10)
+    first = list(itertools.islice(shuffle(range(1000), random.Random(0)), 100))
+    assert first != sorted(first)
+
+
+def test_the_files_that_are_read_first_depend_on_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffling, "OPEN_FILES", 1)
+    readers = [partial(iter, [name]) for name in "abc"]
+    orders = {"".join(interleave(readers, [1] * 3, random.Random(seed))) for seed in range(20)}
+    assert len(orders) > 3
+
+
+def test_files_of_unknown_size_are_read() -> None:
+    readers = [partial(iter, [name]) for name in "ab"]
+    assert sorted(interleave(readers, [0, 0], random.Random(0))) == ["a", "b"]

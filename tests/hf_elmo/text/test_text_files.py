@@ -11,8 +11,16 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from hf_elmo.text.text_files import check_text_names, decode_lines, decompress, find_files
+from hf_elmo.text.text_files import (
+    check_text_names,
+    decode_lines,
+    decompress,
+    find_files,
+    measure_file,
+    measure_files,
+)
 from hf_elmo.text.text_reader import read_files, read_sentences
 
 
@@ -50,6 +58,13 @@ def test_a_pattern_without_files_is_an_error_that_names_it(tmp_path: Path) -> No
         read_files([tmp_path / "missing-*"])
 
 
+def test_a_pattern_of_files_that_are_all_left_out_is_an_error_that_names_it(tmp_path: Path) -> None:
+    files = write(tmp_path, a=["one"], b=["two"])
+    pattern = str(tmp_path / "b*")
+    with pytest.raises(FileNotFoundError, match=r"found none at .*/b\* apart from the run's own"):
+        measure_files([files[0], pattern], leave_out=lambda name: name == files[1])
+
+
 def test_addresses_are_read_like_files() -> None:
     for name, content in (("a", b"one\n"), ("b", gzip.compress(b"two\n"))):
         with fsspec.open(f"memory://reader/{name}.txt{'.gz' * (name == 'b')}", "wb") as file:
@@ -73,6 +88,8 @@ def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
 def test_a_name_with_an_equals_sign_is_no_weight(tmp_path: Path) -> None:
     files = write(tmp_path, **{"a=2": ["one"]})
     assert list(read_files(files, has_weights=True)(None)) == [["one"]]
+    Path(files[0]).rename(tmp_path / "a=2")
+    assert list(read_files([tmp_path / "a=2"], has_weights=True)(None)) == [["one"]]
 
 
 def test_two_weights_of_one_file_are_an_error(tmp_path: Path) -> None:
@@ -114,7 +131,11 @@ def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
         ("naïve\n".encode("latin-1"), "iconv -f latin1"),
         ("naïve\n".encode("utf-16"), "iconv -f utf-16"),
         (gzip.compress(b"a text", mtime=0), "compressed by gzip"),
+        (b"\xfe\xff" + "naïve\n".encode("utf-16-be"), "iconv -f utf-16"),
+        (bz2.compress(b"a text"), "compressed by bzip2"),
         (lzma.compress(b"a text"), "compressed by xz"),
+        (b"\x28\xb5\x2f\xfd\x20", "compressed by zstd"),
+        (b"PK\x03\x04\xff", "a zip archive"),
         (b"PAR1\x15\x04\x15\xff", "a parquet file"),
     ],
 )
@@ -170,6 +191,25 @@ def test_a_compressed_stream_that_cannot_go_back_is_read() -> None:
     assert list(read_sentences(stream, "text")) == [["Ein", "Satz", "."]]
 
 
+def test_a_compressed_pipe_is_read_though_it_has_no_size() -> None:
+    end, start = os.pipe()
+    with os.fdopen(start, "wb") as file:
+        file.write(gzip.compress(b"Ein Satz .\n"))
+    with os.fdopen(end, "rb") as pipe:
+        assert list(decompress(pipe, "a.gz")) == [b"Ein Satz .\n"]
+
+
+def test_a_compressed_file_of_a_server_that_does_not_state_its_size_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fsspec.open("memory://unknown/a.gz", "wb") as file:
+        file.write(gzip.compress(b"one\n"))
+    monkeypatch.setattr(MemoryFileSystem, "size", lambda *_: None)
+    monkeypatch.setattr(MemoryFile, "size", None)
+    assert measure_file("memory://unknown/a.gz") == 0
+    assert list(read_files(["memory://unknown/a.gz"])(None)) == [["one"]]
+
+
 def test_an_empty_compressed_file_of_a_server_is_refused() -> None:
     with fsspec.open("memory://empty/a.gz", "wb"):
         pass
@@ -219,11 +259,16 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileNotFoundError, match=r"It is a folder: name its files, '.*/[*]'"):
         find_files(str(tmp_path))
+    (tmp_path / "a[1]").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"name its files, '.*/a\[\[\]1\]/\*'"):
+        find_files(str(tmp_path / "a[1]"))
     with pytest.raises(FileNotFoundError, match="It is not a regular file"):
         find_files(str(tmp_path / "pipe"))
 
 
-@pytest.mark.parametrize("name", ["a/text.jsonl", "x.PARQUET", "b.json.gz", "s3://x/y.arrow"])
+@pytest.mark.parametrize(
+    "name", ["a/text.jsonl", "x.PARQUET", "b.json.gz", "b.json.zst", "s3://x/y.arrow"]
+)
 def test_a_dataset_is_no_text(name: str) -> None:
     with pytest.raises(ValueError, match=f"Expected text, got {name}. Its name is that of a da"):
         check_text_names(["text.txt", name])

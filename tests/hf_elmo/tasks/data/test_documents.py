@@ -21,3 +21,16 @@ def test_documents_of_one_file_share_no_words_and_no_mentions(tmp_path: Path) ->
     first, second = read_documents(write(tmp_path, text))
     assert first.clusters == [[(0, 0), (1, 1)]]
     assert second.clusters == [[(0, 0), (2, 2)]]
+
+
+def test_clusters_are_in_the_order_of_their_first_mentions(tmp_path: Path) -> None:
+    cells = ["(a", "(b)", "_", "(b)", "(a)|a)"]  # b is the first that ends
+    (document,) = read_documents(write(tmp_path, make_document(cells)))
+    assert document.clusters == [[(0, 4), (4, 4)], [(1, 1), (3, 3)]]
+
+
+def test_sentences_and_documents_without_words_are_left_out(tmp_path: Path) -> None:
+    words = make_document(["-", "-", "-"]).replace("\n\n", "\n\n\n")
+    text = f"#begin document (empty);\n\n#end document\n{words}"
+    (document,) = read_documents(write(tmp_path, text))
+    assert document.sentences == [["w0", "w1"], ["w2"]]

@@ -62,7 +62,8 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_pairs, "neutral\ta\t \n", "x", "line 1: expected label, premise, hypothesis"),
     (read_pairs, '{"gold_label": "a"}\n', "x.jsonl", "line 1: expected an object with gold_label"),
     (read_pairs, "label\n", "x.jsonl", "line 1: expected a line of JSON, found 'label'"),
-    (read_pairs, "[" * 100_000, "x.jsonl", "line 1: expected a line of JSON"),
+    (read_pairs, "[" * 100_000, "x.jsonl", r"line 1: expected a line of JSON, found '\[{80}'"),
+    (read_pairs, '["gold_label"]\n', "x.jsonl", "line 1: expected an object with gold_label"),
     (read_frames, '{"tokens": "He", "frames": []}\n', "x.jsonl", "line 1: expected tokens as a"),
     (read_frames, '{"tokens": ["a", 1], "frames": []}\n', "x.jsonl", "line 1: expected tokens"),
     (read_frames, '{"tokens": ["a"], "frames": null}\n', "x.jsonl", "expected frames as a list"),
@@ -102,7 +103,26 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
         "x.jsonl",
         "expected v in the span V of its frame, found 10 of 10 outside of it. Positions",
     ),
-    (read_frames, "a b c\n", "x", "line 1: expected at least 12 columns, found 'a b c'"),
+    (
+        read_frames,
+        '{"tokens": ["a"], "frames": [{"v": -1, "args": []}]}\n',
+        "x.jsonl",
+        "line 1: expected spans inside 1 tokens",
+    ),
+    (read_frames, '{"tokens": ["a"], "frames": []}\n', "x.jsonl", "predicates, found none"),
+    (read_frames, "a " * 11, "x", "line 1: expected at least 12 columns, found 'a a a"),
+    (
+        read_frames,
+        "x 0 0 w NN (S* - - - - * (V*) -\nx 0 1 w NN *) - - - - * * * -\n",
+        "x",
+        "line 2: expected 13 columns",
+    ),
+    (
+        read_frames,
+        '{"tokens": ["a"], "frames": [{"v": 0, "args": [["", 0, 0]]}]}\n',
+        "x.jsonl",
+        "line 1: expected labels of roles as texts that are not empty",
+    ),
     (
         read_frames,
         "x 0 0 w NN (S* - - - - * (ARG1* -\n",
@@ -113,6 +133,8 @@ BAD: list[tuple[Callable[[Path], Any], str, str, str]] = [
     (read_documents, make_document(["1)", "-"]), "x", r"line 2: expected mentions such as"),
     (read_documents, make_document(["?", "-"]), "x", r"line 2: expected mentions such as"),
     (read_documents, "x 0 0 word _ _\n", "x", "line 1: expected #begin document"),
+    (read_documents, "#begin document x\nx 0 0 -\n", "x", "line 2: expected #begin document"),
+    (read_documents, "\n", "x", "expected documents, found none"),
 ]
 
 
@@ -171,6 +193,7 @@ def test_the_examples_of_the_docs_are_read(
         (read_columns, "-DOCSTART- O\n\n# a longer note\na O\n\n\nb O\nc O\n", [4, 7]),
         (read_trees, "\nbad\ta b\n\ngood\tc\n", [2, 4]),
         (read_pairs, "x\ta\tb\n\n-\tc\td\ny\te\tf\n", [1, 4]),
+        (read_frames, "\nx 0 0 a NN * - - - - * (V*) -\n\nx 0 0 b NN * - - - - * (V*) -\n", [2, 4]),
     ],
 )
 def test_examples_know_the_lines_that_they_begin_at(
