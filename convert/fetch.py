@@ -41,7 +41,7 @@ class Fetched:
     def describe(self) -> Iterator[str]:
         """Yield sentences on the origin of the files, for the model card."""
         for item in self.downloads.values():
-            yield f"{quote(item.name)} was downloaded from {quote(show_address(item.address))}."
+            yield f"{quote(item.name)} was downloaded from {quote(item.address)}."
         if self.published is not None:
             yield from self.published.describe()
 

@@ -35,7 +35,6 @@ NAME_ERRORS = (errno.EINVAL, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EN
 # Errors of the modules above for broken archives.
 BROKEN = (
     EOFError,
-    NotImplementedError,
     OSError,
     OverflowError,
     RuntimeError,

@@ -80,6 +80,7 @@ def load_config(name: str, loader: Any = AutoConfig, **hub: Any) -> Any:
         OSError: If there is no such model.
         ValueError: If the configuration is not one of `loader`, or is damaged, or if the model
             needs code of its own, which is never executed.
+        huggingface_hub.errors.StrictDataclassError: If a setting is out of its range.
     """
     check_name(name)
     try:

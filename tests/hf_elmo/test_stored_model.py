@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from batches import make_classifier
 from safetensors.torch import load_file, save_file
 from transformers import (
@@ -16,7 +17,14 @@ from hf_elmo import (
     ElmoModel,
     ElmoTokenizer,
 )
-from hf_elmo.stored_model import check_name, load_config
+from hf_elmo.stored_model import (
+    check_dtypes,
+    check_keys,
+    check_name,
+    check_weights,
+    find_weights,
+    load_config,
+)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +157,41 @@ def test_a_damaged_configuration_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=f"Expected the files of .* in '{tmp_path}', got"):
         load_config(str(tmp_path))
+
+
+def test_weights_are_finite_or_leave_a_layer_out_of_a_mix() -> None:
+    left_out = torch.tensor([0.0, -torch.inf])
+    check_weights({"scalar_mix.weights": left_out, "bias": torch.full((2,), 3e38)})  # infinite sum
+    check_weights({"bias": torch.empty(2, device="meta")})
+    for weights in ({"bias": left_out}, {"scalar_mix.weights": -left_out}):
+        with pytest.raises(ValueError, match="got NaN or infinity in"):
+            check_weights(weights)
+
+
+def test_weights_are_one_file_or_shards_and_pickled_only_without_them(tmp_path: Path) -> None:
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for name in (*names, "pytorch_model.bin", "other.safetensors"):
+        (tmp_path / name).touch()
+    (tmp_path / "model.old.safetensors").mkdir()
+    assert find_weights(str(tmp_path)) == [tmp_path / name for name in names]
+    for name in names:
+        (tmp_path / name).unlink()
+    assert find_weights(str(tmp_path)) == [tmp_path / "pytorch_model.bin"]
+
+
+@pytest.mark.parametrize("name", ["bias", "elmo.bias"])
+def test_integers_are_refused_only_in_weights_of_the_model(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file({name: torch.ones(2, dtype=torch.int64)}, file)
+    check_dtypes(file, {"weight"})
+    with pytest.raises(ValueError, match=f"got I64 in {name}"):
+        check_dtypes(file, {"bias"})
+
+
+@pytest.mark.parametrize("problem", ["missing_keys", "unexpected_keys"])
+@pytest.mark.parametrize("key", ["token_encoder.x", "elmo.forward_lstm.x", "backward_lstm.x"])
+def test_only_tensors_of_the_bilm_must_be_complete(problem: str, key: str) -> None:
+    report = {"missing_keys": ["classifier.bias"], "unexpected_keys": ["softmax.bias"]}
+    check_keys(report, "me/elmo")
+    with pytest.raises(ValueError, match=rf"'me/elmo' .* tensors: {key}\. "):
+        check_keys(report | {problem: [key, "other"]}, "me/elmo")

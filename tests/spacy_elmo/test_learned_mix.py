@@ -44,6 +44,16 @@ def test_listener_computes_the_papers_sum(nlp: Language, add_elmo: AddElmo) -> N
     assert_allclose(
         listener.predict([doc])[0], 1.5 * np.tensordot(shares, doc._.elmo_layers, 1), **CLOSE
     )
+    assert_allclose(get_mix(listener).shares, shares, **CLOSE)
+    assert get_mix(listener).gamma == 1.5
+
+
+def test_no_docs_have_no_vectors(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    listener = get_listener(add_tagger(nlp))
+    initialize(nlp)
+    vectors, backprop = listener.begin_update([])
+    assert (vectors, backprop([])) == ([], [])
 
 
 def test_layer_norm_is_over_the_words_of_each_sentence(nlp: Language, add_elmo: AddElmo) -> None:

@@ -18,7 +18,6 @@ from spacy.tokens import Doc, DocBin, Span
 from task_cases import BANK, CAT, save_case
 
 from hf_elmo import ElmoModel
-from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS
 from hf_elmo.tasks import load_task_model, task
 from hf_elmo.tasks.data.documents import Document
 from hf_elmo.tasks.data.frames import Frame
@@ -26,10 +25,19 @@ from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
 from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task_inputs import WordInputs
 from spacy_elmo.extensions import ROLES_KEY, Role
-from spacy_elmo.task_component import BILM_FIELDS
 
 IN_PIPES = ["ner", "sentiment", "srl", "coref"]
-OTHER_VALUES = {"char_activation": "tanh", "use_residual": False, "forget_bias": 0.5}
+OTHER_SETTINGS = {
+    "char_activation": "tanh",
+    "forget_bias": 0.5,
+    "cell_clip": 7,
+    "projection_clip": 7,
+    "use_residual": False,
+    "max_characters_per_token": 7,
+    "sentence_start_word_id": 7,
+    "sentence_end_word_id": 7,
+    "char_padding_id": 7,
+}
 STATIC = {"static_vocab_size": 5, "static_size": 4}
 AddTask = Callable[..., Any]
 
@@ -371,15 +379,15 @@ def test_layers_of_another_computation_are_not_shared(
     assert elmo.source.held.take(doc) is None
 
 
-@pytest.mark.parametrize("field", [*BILM_FIELDS, *SPECIAL_CHAR_IDS])
+@pytest.mark.parametrize(("field", "value"), OTHER_SETTINGS.items())
 def test_layers_of_a_bilm_with_another_setting_are_not_shared(
-    field: str, nlp: Language, add_task: AddTask, tiny_folder: Path
+    field: str, value: Any, nlp: Language, add_task: AddTask, tiny_folder: Path
 ) -> None:
     component = add_task("sentiment")
     elmo = nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
     assert component._is_same(elmo.source)
     config = component.load().model.elmo.config
-    setattr(config, field, OTHER_VALUES.get(field, 7))
+    setattr(config, field, value)
     assert not component._is_same(elmo.source)
 
 

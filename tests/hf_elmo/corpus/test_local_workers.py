@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -19,7 +21,8 @@ import pytest
 from pyarrow import parquet
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.corpus.local_workers import embed_in_processes
+from hf_elmo.corpus import local_workers
+from hf_elmo.corpus.local_workers import embed_in_processes, make_pieces
 from hf_elmo.corpus.rows import Row
 from hf_elmo.corpus.sentence_embedder import SentenceEmbedder
 from hf_elmo.inference.embedding import embed
@@ -80,6 +83,34 @@ def check(expected: Vectors, *paths: Path) -> None:
     assert sorted(name for name, _ in found) == sorted(expected)  # each once
     for name, vectors in found:
         np.testing.assert_allclose(vectors, expected[name], rtol=0, atol=TOLERANCE)
+
+
+def test_pieces_are_whole_rows_with_a_copy_of_their_vectors() -> None:
+    pooled = np.ones((1, 4), np.float32)
+    pooled.flags.writeable = False  # as in the memory of Ray
+    rows = [Row(5, ["a", "b"]), Row(6, ["c", "d", "e"])]
+    pieces = list(make_pieces(rows, [pooled, pooled]))
+    assert [piece[:3] for piece in pieces] == [(0, 0, 2), (1, 0, 3)]
+    pieces[0].vectors.zero_()
+    assert pieces[1].vectors.tolist() == pooled.tolist()
+
+
+def test_blocks_are_read_no_sooner_than_workers_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        local_workers, "ProcessPoolExecutor", lambda number, *_, **__: ThreadPoolExecutor(number)
+    )
+    read: list[int] = []
+
+    def read_blocks() -> Iterator[list[Row]]:
+        for number in range(100):
+            read.append(number)
+            yield [Row(number, ["a"])]
+
+    embedder = SimpleNamespace(embed=lambda sentences: [np.zeros((1, 4))] * len(sentences))
+    results = embed_in_processes(read_blocks(), embedder, 2)  # type: ignore[arg-type]
+    next(results)
+    assert len(read) == 2 * local_workers.WAITING_BLOCKS
+    assert len(list(results)) == 99
 
 
 @pytest.mark.slow

@@ -161,7 +161,12 @@ def test_a_run_goes_on_after_its_files_have_moved(options: dict[str, Any], tmp_p
 
 @pytest.mark.parametrize(
     ("file", "option"),
-    [("valid.txt", "valid"), ("set[1]/a.jsonl", "dataset"), ("from/config.json", "from")],
+    [
+        ("valid.txt", "valid"),
+        ("set[1]/a.jsonl", "dataset"),
+        ("from/config.json", "from"),
+        ("config.json", "config"),
+    ],
 )
 def test_a_run_does_not_go_on_with_other_content(
     file: str, option: str, options: dict[str, Any], tmp_path: Path

@@ -4,16 +4,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from sentence_files import write
 
 from hf_elmo.text import shuffling
 from hf_elmo.text.shuffling import interleave, shuffle
 from hf_elmo.text.text_reader import read_files
-
-
-def write(folder: Path, **files: list[str]) -> list[str]:
-    for name, lines in files.items():
-        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return [str(folder / f"{name}.txt") for name in files]
 
 
 def test_a_shuffled_pass_has_every_sentence_once_from_all_files(
@@ -74,6 +69,18 @@ def test_the_files_that_are_read_first_depend_on_the_seed(monkeypatch: pytest.Mo
     readers = [partial(iter, [name]) for name in "abc"]
     orders = {"".join(interleave(readers, [1] * 3, random.Random(seed))) for seed in range(20)}
     assert len(orders) > 3
+
+
+def test_a_file_that_is_opened_later_is_read_in_proportion_to_its_own_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shuffling, "OPEN_FILES", 2)
+    rng = random.Random(0)
+    monkeypatch.setattr(rng, "shuffle", lambda waiting: None)
+    lengths = {"short": 1, "first": 1000, "later": 1000}
+    readers = [partial(itertools.repeat, name, length) for name, length in lengths.items()]
+    names = itertools.islice(interleave(readers, [1000, 1000, 10], rng), 800)
+    assert sum(name == "later" for name in names) < 100
 
 
 def test_files_of_unknown_size_are_read() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from sentence_files import write
 
 from hf_elmo.text.text_files import (
     check_text_names,
@@ -22,12 +23,6 @@ from hf_elmo.text.text_files import (
     measure_files,
 )
 from hf_elmo.text.text_reader import read_files, read_sentences
-
-
-def write(folder: Path, **files: list[str]) -> list[str]:
-    for name, lines in files.items():
-        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return [str(folder / f"{name}.txt") for name in files]
 
 
 @pytest.mark.parametrize(

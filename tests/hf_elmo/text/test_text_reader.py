@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentence_files import write
 
 from hf_elmo.text import text_reader as text_module
 from hf_elmo.text.text_reader import (
@@ -15,12 +16,6 @@ from hf_elmo.text.text_reader import (
     read_files,
     read_sentences,
 )
-
-
-def write(folder: Path, **files: list[str]) -> list[str]:
-    for name, lines in files.items():
-        (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    return [str(folder / f"{name}.txt") for name in files]
 
 
 def test_lines_become_words_in_the_order_of_the_files(tmp_path: Path) -> None:
