@@ -39,6 +39,13 @@ def test_every_file_has_addresses() -> None:
         assert len({item[0] for item in model.files}) == len(model.files)
 
 
+def test_an_encrypted_address_is_tried_first() -> None:
+    for model in MODELS.values():
+        for addresses in (*model.files, model.options, model.vocabulary):
+            schemes = [address.partition(":")[0] for address in addresses]
+            assert schemes == sorted(schemes, reverse=True), model.name
+
+
 def test_every_model_has_its_licence_and_where_it_is_listed() -> None:
     for model in MODELS.values():
         assert model.licence, model.name
