@@ -400,7 +400,7 @@ def test_the_readme_shows_tasks_with_static_vectors_as_wide_as_elmo(
         np.mean([runs.score(task, seed) for seed in runs.gather_counts(side)]) for side in sides
     )
     (row,) = (line for line in readme.splitlines() if line.startswith(f"| {title}"))
-    seeds = {1: "one seed", 3: "three seeds"}[len(sides[0])]
+    seeds = {1: "one seed", 2: "two seeds", 3: "three seeds"}[len(sides[0])]
     assert row.endswith(f"({seeds}) | static vectors {static:.1f} | {elmo:.1f} |")
     best = max(load("table_epochs").LENGTHS[task, "static"])
     assert runs.choose_epochs(task, "static") == best  # not a baseline stopped early
