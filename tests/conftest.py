@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: several workers share the cores
@@ -69,6 +70,15 @@ def tiny_model(tiny_config: ElmoConfig) -> ElmoModel:
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     return model
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """PyTorch's two threads, whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -59,12 +59,7 @@ class WindowedLanguageModel(nn.Module):
             Losses in nats of the forward and the backward direction, shape `(window, batch)` each.
             The backward losses are None if the biLM is unidirectional.
         """
-        tops = self.advance(
-            forward_inputs=forward_inputs,
-            backward_inputs=backward_inputs,
-            input_ids=input_ids,
-            word_input_ids=word_input_ids,
-        )
+        tops = self.advance(forward_inputs, backward_inputs, input_ids, word_input_ids)
         directions = zip(tops, (forward_targets, backward_targets)[: len(tops)], strict=True)
         losses = [
             self._losses(top.flatten(0, 1), targets.flatten(), direction).view(targets.shape)
@@ -74,12 +69,7 @@ class WindowedLanguageModel(nn.Module):
         return losses[0], losses[1] if len(losses) > 1 else None
 
     def advance(
-        self,
-        *,
-        forward_inputs: Tensor,
-        backward_inputs: Tensor,
-        input_ids: Tensor | None,
-        word_input_ids: Tensor | None,
+        self, forward_inputs: Tensor, backward_inputs: Tensor, *ids: Tensor | None
     ) -> list[Tensor]:
         """Run the biLM over one window, and store its LSTM state for the next window.
 
@@ -88,8 +78,7 @@ class WindowedLanguageModel(nn.Module):
         """
         bilm = self.model.elmo
         window, batch = forward_inputs.shape
-        words = bilm.encode_words(input_ids, word_input_ids)
-        table = torch.cat([bilm.encode_boundaries(), words])
+        table = torch.cat([bilm.encode_boundaries(), bilm.encode_words(*ids)])
         state = (
             bilm.zero_state(batch, self.model.softmax.weight) if self.state is None else self.state
         )

@@ -34,13 +34,11 @@ from hf_elmo.language_model.vocabulary import (
 )
 from hf_elmo.language_model.window_streams import SentenceStream, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
-from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import (
     SentenceReader,
     read_dataset,
     read_files,
 )
-from hf_elmo.tokenization_elmo import ElmoTokenizer
 from hf_elmo.training.checkpoints import is_complete
 from hf_elmo.training.resume_checks import list_checkpoints
 
@@ -241,14 +239,20 @@ def pretrain(
     words = _choose_vocabulary(text, vocabulary, vocab_size, units, from_model, resumed)
     text, heldout = words.read(text), heldout and words.read(heldout)
     set_seed(seed)
-    model, tokenizer = _choose_model(words, units, preset, config, from_model)
+    if from_model is not None:
+        model, tokenizer = load_model_to_continue(resolve_name(from_model), words)
+    else:
+        sizes = read_sizes(config) if config else ElmoConfig(**PRESETS[preset])
+        model, tokenizer = create_model(sizes, words, has_characters=units == "characters")
     check_model(context.params, model.config)
     if dropout is not None:
         model.config.dropout = dropout
     if gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     arguments = make_arguments(context.params, _count_rows(heldout, batch_size))
-    _set_length(arguments, text, words, context.params, model.config)
+    num_steps = _count_steps(text, words, context.params, arguments.world_size, model.config)
+    arguments.max_steps = num_steps
+    arguments.warmup_steps = choose_warmup(optimizer, warmup_steps, num_steps)
     trainer = ElmoTrainer(
         WindowedLanguageModel(model, num_negatives=negatives or None, seed=seed),
         arguments,
@@ -345,32 +349,6 @@ def _choose_vocabulary(
     if given is None and units == "pieces":
         return build_pieces(text, max_size=size)
     return given or build_vocabulary(count_words(text(None)), max_size=size)
-
-
-def _choose_model(
-    words: TargetVocabulary,
-    units: Units,
-    preset: Preset,
-    config: Path | None,
-    from_model: str | None,
-) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-    if from_model is not None:
-        return load_model_to_continue(resolve_name(from_model), words)
-    sizes = read_sizes(config) if config else ElmoConfig(**PRESETS[preset])
-    return create_model(sizes, words, has_characters=units == "characters")
-
-
-def _set_length(
-    arguments: TrainingArguments,
-    text: SentenceReader,
-    words: TargetVocabulary,
-    options: dict[str, Any],
-    config: ElmoConfig,
-) -> None:
-    """Set the numbers of steps and of warm-up steps."""
-    num_steps = _count_steps(text, words, options, arguments.world_size, config)
-    arguments.max_steps = num_steps
-    arguments.warmup_steps = choose_warmup(options["optimizer"], options["warmup_steps"], num_steps)
 
 
 def _count_steps(

@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +116,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
 
     def get_train_dataloader(self) -> Any:
         """Return the loader of windows; it has no length, because the text is repeated."""
-        return _Batches(self._stream, WindowCollator(self._tokenizer))
+        return map(WindowCollator(self._tokenizer), self._stream)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Create the optimiser; Adagrad starts with bilm-tf's accumulator value."""
@@ -240,13 +239,3 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
             self._stream.load_state_dict(position)
             self.restore_early_stopping()
         super()._load_rng_state(checkpoint)
-
-
-class _Batches:
-    """Data loader for Trainer, without a length."""
-
-    def __init__(self, stream: WindowStream, collator: WindowCollator) -> None:
-        self._stream, self._collator = stream, collator
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        return map(self._collator, self._stream)

@@ -3,24 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-from bilm_tf import make_bilm, write_bilm
 from typer.testing import CliRunner
 
 from convert import FORMATS
 from convert.__main__ import app
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """An empty folder for the target."""
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place"
 
 
 def run(*arguments: Any) -> Any:

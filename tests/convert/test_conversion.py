@@ -5,22 +5,9 @@ from typing import Any
 
 import h5py
 import pytest
-from bilm_tf import make_bilm, write_bilm
 
 from convert import FORMATS, ConversionError, convert_checkpoint
 from hf_elmo import ElmoModel
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """An empty folder for the target."""
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place"
 
 
 @pytest.mark.parametrize(

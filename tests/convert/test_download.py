@@ -3,13 +3,12 @@
 import gzip
 import hashlib
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from file_server import FileServer, run_file_server
+from file_server import FileServer
 
 from convert import ConversionError
 from convert import download as download_module
@@ -17,12 +16,6 @@ from convert.download import download, is_address, show_address
 
 DATA = np.random.default_rng(0).bytes(300_000)
 PAGE = b"<!DOCTYPE html>\n<html><head><title>Google Drive -\n Virus scan</title></head>...</html>"
-
-
-@pytest.fixture
-def server() -> Iterator[FileServer]:
-    with run_file_server() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)

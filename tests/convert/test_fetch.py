@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from bilm_tf import WORDS, evaluate, make_bilm, run_model, write_bilm
-from file_server import FileServer, run_file_server
+from file_server import FileServer
 from old_checkpoints import make_many_langs, write_allennlp, write_many_langs, write_nlpl
 from tensorflow_checkpoint import module_variables, write_trained, write_variables
 from typer.testing import CliRunner
@@ -26,12 +26,6 @@ from hf_elmo import ElmoForPreTraining
 
 SENTENCE = ["the", "naïve", "bank"]
 MODELS = {name: model for name, model in read_catalogue().items() if model.format}
-
-
-@pytest.fixture
-def server() -> Iterator[FileServer]:
-    with run_file_server() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -21,18 +21,6 @@ from convert.formats import hf_folder
 from hf_elmo.remote_code import include_code
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """An empty folder for the target."""
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place"
-
-
 def run(*arguments: Any) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 

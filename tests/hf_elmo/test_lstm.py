@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -35,15 +35,6 @@ SETTINGS = {
     "stored forget bias": {"forget_bias": 0.0},
     "one layer": {"num_hidden_layers": 1},
 }
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """PyTorch's two threads, whatever the machine has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["in turn", "in threads"])

@@ -14,15 +14,6 @@ from hf_elmo.lstm_forward import LayerRun
 from hf_elmo.lstm_threads import run_directions, start_threads
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """PyTorch's two threads, whatever the machine has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     ("rows", "dtype", "in_threads"),

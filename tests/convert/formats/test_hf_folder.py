@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from bilm_tf import make_bilm, write_bilm
 from safetensors.torch import load_file, save_file
 
 from convert import ConversionError, convert_checkpoint
@@ -25,18 +24,6 @@ from hf_elmo import (
     make_model_card,
 )
 from hf_elmo.language_model.vocabulary import VOCABULARY_NAME, read_words, write_words
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    return write_bilm(tmp_path / "source", make_bilm(cell_clip=0.4, proj_clip=0.3))
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """An empty folder for the target."""
-    (tmp_path / "place").mkdir()
-    return tmp_path / "place"
 
 
 def test_folder_holds_model_tokenizer_and_card(weights: Path, place: Path) -> None:

@@ -25,13 +25,6 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def model_folder(tiny_model: ElmoModel, tmp_path: Path) -> Path:
-    tiny_model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def check(path: Path, model: ElmoModel, **options: Any) -> None:
     expected = list(embed(SENTENCES, model, tokenizer, **{"layers": "all", **options}))
     with np.load(path) as arrays:
@@ -39,11 +32,11 @@ def check(path: Path, model: ElmoModel, **options: Any) -> None:
             np.testing.assert_allclose(arrays[str(number)], vectors, rtol=0, atol=1e-5)
 
 
-def test_the_command_reads_stdin(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
+def test_the_command_reads_stdin(tiny_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.npz")
     result = CliRunner().invoke(
         app,
-        ["embed", "-", str(output), "--model", str(model_folder), "--layers", "-1"],
+        ["embed", "-", str(output), "--model", str(tiny_folder), "--layers", "-1"],
         input=text.read_bytes(),
     )
     assert result.exit_code == 0, result.output
@@ -57,21 +50,21 @@ def test_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_reads_compressed_text(
-    model_folder: Path, tiny_model: ElmoModel, text: Path
+    tiny_folder: Path, tiny_model: ElmoModel, text: Path
 ) -> None:
     output = text.with_name("vectors.npz")
     compressed = text.with_name("text.txt.gz")
     compressed.write_bytes(gzip.compress(text.read_bytes()))
     result = CliRunner().invoke(
-        app, ["embed", str(compressed), str(output), "--model", str(model_folder)]
+        app, ["embed", str(compressed), str(output), "--model", str(tiny_folder)]
     )
     assert result.exit_code == 0, result.output
     check(output, tiny_model)
 
 
-def test_the_command_quantizes(model_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
+def test_the_command_quantizes(tiny_folder: Path, tiny_model: ElmoModel, text: Path) -> None:
     output = text.with_name("vectors.npz")
-    command = ["embed", str(text), str(output), "--model", str(model_folder)]
+    command = ["embed", str(text), str(output), "--model", str(tiny_folder)]
     result = CliRunner().invoke(app, [*command, "--quantization", "int8", "--device", "cpu"])
     assert result.exit_code == 0, result.output
     check(output, OrtElmoModel.from_model(tiny_model, quantization="int8"))
@@ -112,14 +105,14 @@ def test_the_command_says_what_is_wrong(
     arguments: list[str],
     message: str,
     text: Path,
-    model_folder: Path,
+    tiny_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(text.parent)
     Path("empty.txt").touch()
     command = [argument.format(text="text.txt", empty="empty.txt") for argument in arguments]
     if "--model" not in command:
-        command += ["--model", str(model_folder)]
+        command += ["--model", str(tiny_folder)]
     result = CliRunner().invoke(app, ["embed", *command])
     assert result.exit_code == 1
     assert message in result.output.replace("\n", " ")
@@ -127,8 +120,8 @@ def test_the_command_says_what_is_wrong(
     assert not list(Path().glob("*.partial"))
 
 
-def test_a_shard_has_an_output_of_its_own(model_folder: Path, text: Path) -> None:
-    command = ["embed", str(text), str(text.with_name("x.npz")), "--model", str(model_folder)]
+def test_a_shard_has_an_output_of_its_own(tiny_folder: Path, text: Path) -> None:
+    command = ["embed", str(text), str(text.with_name("x.npz")), "--model", str(tiny_folder)]
     result = CliRunner().invoke(app, [*command, "--shard", "1/3"])
     assert result.exit_code == 0, result.output
     assert text.with_name("x-00001-of-00003.npz").exists()

@@ -50,13 +50,6 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def model_folder(tiny_model: ElmoModel, tmp_path: Path) -> Path:
-    tiny_model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
 def read_hdf5(path: Path) -> Iterator[np.ndarray]:
     with h5py.File(path) as file:
         for number in range(len(file) - 1):
@@ -381,7 +374,7 @@ def test_a_folder_replaces_a_file(tiny_model: ElmoModel, text: Path) -> None:
 def test_a_full_disk_is_told_and_nothing_is_lost(
     number: int,
     tiny_model: ElmoModel,
-    model_folder: Path,
+    tiny_folder: Path,
     text: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -394,7 +387,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
         str(text),
         str(output),
         "--model",
-        str(model_folder),
+        str(tiny_folder),
         "--max-batch-tokens",
         "4",
     ]

@@ -102,9 +102,8 @@ def test_windows_compute_the_steps_of_bilm_tf(
         with torch.no_grad():
             losses = runner(**batch)
             runner.state = state
-            tops = runner.advance(
-                **{k: v for k, v in batch.items() if "targets" not in k}, word_input_ids=None
-            )
+            inputs = (batch[f"{kind}_inputs"] for kind in ("forward", "backward"))
+            tops = runner.advance(*inputs, batch["input_ids"], None)
         for direction, suffix, long_suffix in ((0, "f", ""), (1, "b", "_rev")):
             kind = ("forward", "backward")[direction]
             boundaries = torch.tensor([[259, 257, 260], [259, 258, 260]])
