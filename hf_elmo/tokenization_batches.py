@@ -253,6 +253,11 @@ def read_features(encoded: Any, main: str, num_axes: int) -> tuple[dict[str, Any
     return {name: [value] for name, value in first.items()}, False
 
 
+def find_words(ids: Any) -> list[int]:
+    """Mark the words of a sentence: 1 = a word, 0 = padding, which is zero in all cells."""
+    return [int(np.any(np.asarray(row))) for row in ids]
+
+
 def is_left_side(side: str) -> bool:
     """Return whether the padding is before the words.
 

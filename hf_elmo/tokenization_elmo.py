@@ -1,6 +1,7 @@
 """Tokenizer of a biLM: words to character ids, to rows of a word lexicon, or to both."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from itertools import chain
 from os import PathLike
@@ -14,13 +15,7 @@ from transformers.tokenization_python import PythonBackend
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils.generic import PaddingStrategy
 
-from .character_ids import (
-    NUM_BYTES,
-    PADDING_OFFSET,
-    WordTables,
-    check_tables,
-    read_vocabularies,
-)
+from .character_ids import NUM_BYTES, PADDING_OFFSET, WordTables, check_tables, read_vocabularies
 from .configuration_elmo import (
     MAX_CHARACTERS_PER_TOKEN,
     SPECIAL_CHAR_IDS,
@@ -32,6 +27,7 @@ from .tokenization_batches import (
     check_options,
     count_axes,
     find_width,
+    find_words,
     is_left_side,
     join_rows,
     lay_out,
@@ -375,8 +371,8 @@ class ElmoTokenizer(PythonBackend):
         if return_tensors is None and any(isinstance(ids, torch.Tensor) for ids in main):
             return_tensors = TensorType.PYTORCH
         lengths = [len(ids) for ids in main]
-        if return_attention_mask is not False:
-            features.setdefault("attention_mask", [[1] * length for length in lengths])
+        if return_attention_mask is not False and "attention_mask" not in features:
+            features["attention_mask"] = [find_words(ids) for ids in main]
         is_left = is_left_side(padding_side or self.padding_side)
         is_tensor = return_tensors is not None
         width = find_width(lengths, strategy, max_length, pad_to_multiple_of, is_tensor=is_tensor)
@@ -391,19 +387,23 @@ class ElmoTokenizer(PythonBackend):
             data = {name: values[0] for name, values in data.items()}
         return make_batch(data, return_tensors)
 
+    def checksum(self) -> int:
+        """Return a checksum of all settings and vocabularies that determine the ids of a word."""
+        names = ["characters", "char_vocab", "word_vocab", "max_characters_per_token"]
+        names += [*SPECIAL_CHAR_IDS, "sentence_start", "sentence_end", "unknown"]
+        names += ["map_boundary_words"]
+        return zlib.crc32(json.dumps([getattr(self, name) for name in names]).encode())
+
     @property
     def _num_sentence_axes(self) -> int:
         return 1 if self.characters == "none" else 2
 
     def get_special_tokens_mask(
-        self,
-        token_ids_0: Any,
-        token_ids_1: list[Any] | None = None,
-        already_has_special_tokens: bool = False,
+        self, token_ids_0: Any, token_ids_1: Any = None, already_has_special_tokens: bool = False
     ) -> list[int]:
         """Mark the padding of a sentence: 1 = padding, 0 = a word; there are no special words."""
         check_options(token_ids_1, {})
-        return [int(not np.any(row)) for row in token_ids_0]
+        return [1 - is_word for is_word in find_words(token_ids_0)]
 
     def convert_tokens_to_ids(self, tokens: str | Sequence[str]) -> Any:
         """Encode one or several words.

@@ -32,7 +32,7 @@ class WeightFingerprint:
         self._values = [w.detach() for w in weights]  # kept, so that addresses are not reused
         # Lists are copied, because `config.mix_weights` may be changed in place.
         settings = {name: list(x) if type(x) is list else x for name, x in vars(config).items()}
-        self._state = dtype, settings, [(w.data_ptr(), w._version, _read_ends(w)) for w in weights]
+        self._state = dtype, settings, [(w.data_ptr(), w._version, read_ends(w)) for w in weights]
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -47,7 +47,7 @@ class WeightFingerprint:
         return object, ()  # a copy equals nothing, and holds no weights
 
 
-def _read_ends(weight: Tensor) -> bytes:
+def read_ends(weight: Tensor) -> bytes:
     """Read the first and the last values of a weight on a CPU."""
     address, size = weight.data_ptr(), weight.nbytes
     end = weight.storage_offset() * weight.itemsize + size

@@ -107,7 +107,7 @@ class ElmoShim(Shim):
             with LOADING[os.getpid()]:
                 if self._bilm is None:
                     bilm = self._load_pretrained(self.name, self.revision)
-                    self._source = None if self.store_weights else self._find_source(bilm.model)
+                    self._source = None if self.store_weights else self._find_source(bilm)
                     self._bilm = bilm
         limit_fork_threads()
         return self._bilm
@@ -118,10 +118,11 @@ class ElmoShim(Shim):
         Other files in the folder, such as a README, are kept.
 
         Raises:
-            ValueError: If only the source is to be written, but it is unknown or has changed.
+            ValueError: If only the source is to be written, but it is unknown, has changed, or is
+                the folder itself.
         """
         bilm = self.load()
-        source = None if self.store_weights else self._check_source()
+        source = None if self.store_weights else self._check_source(folder)
         partial, old = (folder.with_name(f".{folder.name}{end}") for end in (".partial", ".old"))
         # A run was killed between the renamings below.
         if old.is_dir() and not os.path.lexists(folder):
@@ -152,7 +153,7 @@ class ElmoShim(Shim):
 
         Raises:
             OSError: If the folder holds no model.
-            ValueError: If the weights or the configuration have changed since then.
+            ValueError: If the weights, the configuration or the tokenizer have changed since then.
         """
         if not folder.is_dir():
             raise FileNotFoundError(
@@ -171,9 +172,9 @@ class ElmoShim(Shim):
             return
         self.name = name if Path(_resolve_name(name)).is_dir() else self.name
         bilm = self._load_pretrained(self.name, None)
-        found = self._find_source(bilm.model)
-        for key in ("revision", "config"):
-            if found[key] != source.get(key, found[key]):  # older versions lack the configuration
+        found = self._find_source(bilm)
+        for key in ("revision", "config", "tokenizer"):
+            if found[key] != source.get(key, found[key]):  # older versions lack the last two
                 raise ValueError(
                     f"The model in {self.name!r} has changed since this pipeline was saved with "
                     f"store_weights = false: expected {key} {source[key]}, got {found[key]}."
@@ -199,15 +200,16 @@ class ElmoShim(Shim):
             ) from error
         return Bilm(model, tokenizer)
 
-    def _find_source(self, model: "ElmoModel") -> dict[str, str]:
+    def _find_source(self, bilm: Bilm) -> dict[str, str]:
         if Path(_resolve_name(self.name)).is_dir():
             name = str(Path(self.name).resolve()) if Path(self.name).is_dir() else self.name
-            config = str(model.config.checksum())
-            return {"name": name, "revision": _digest_weights(self.name), "config": config}
-        return {"name": self.name, "revision": str(model.config._commit_hash)}
+            config, tokenizer = bilm.model.config.checksum(), bilm.tokenizer.checksum()
+            source = {"name": name, "revision": _digest_weights(self.name)}
+            return {**source, "config": str(config), "tokenizer": str(tokenizer)}
+        return {"name": self.name, "revision": str(bilm.model.config._commit_hash)}
 
-    def _check_source(self) -> dict[str, str]:
-        """Return the source of the weights; check that it is known and unchanged."""
+    def _check_source(self, folder: Path) -> dict[str, str]:
+        """Return the source of the weights; check it, and that writing a folder keeps it."""
         if self._source is None:
             raise ValueError(
                 "Expected store_weights = true: this biLM was read from a saved pipeline, and "
@@ -218,6 +220,11 @@ class ElmoShim(Shim):
             raise ValueError(
                 f"The model in {name!r} has changed, or is gone, since it was read: set "
                 "store_weights = true, so that the model in memory is saved."
+            )
+        if Path(name).resolve() == folder.resolve():
+            raise ValueError(
+                f"Expected store_weights = true, or another folder to save to: {str(folder)!r} has "
+                "the weights themselves, and only their source would replace them."
             )
         return self._source
 

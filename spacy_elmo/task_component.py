@@ -249,16 +249,17 @@ class ElmoTask(SavedComponent):
         from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS
         from hf_elmo.weight_fingerprint import fingerprint_weights
 
-        model, shim = self.load().model, get_shim(source.model)
+        (_, model, inputs), shim = self.load(), get_shim(source.model)
         if not model.config.num_mixes or shim.quantization is not None:
             return False
-        own, other = model.elmo, shim.load().model
+        own, (other, tokenizer) = model.elmo, shim.load()
         fields = (*SPECIAL_CHAR_IDS, *BILM_FIELDS)
         if any(getattr(own.config, x) != getattr(other.config, x) for x in fields):
             return False
         marks = [fingerprint_weights(x.config, x.parameters()) for x in (own, other)]
         if None in marks or self._compared is None or self._compared[0] != marks:
-            self._compared = marks, _have_equal_weights(own, other)
+            has_equal_ids = inputs.tokenizer.checksum() == tokenizer.checksum()
+            self._compared = marks, has_equal_ids and _have_equal_weights(own, other)
         return self._compared[1]
 
     def list_parts(self, exclude: Iterable[str]) -> dict[str, Part]:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from tqdm import tqdm
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import SPECIAL_CHAR_IDS, ElmoConfig
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import replace
 from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.inference.backend import choose_backend
@@ -59,7 +59,7 @@ def describe_run(
         "quantization": bilm.quantization,
         "backend": "torch" if is_torch else "onnx",
         "config": model.config.checksum(),
-        "tokenizer": _sum_tokenizer(tokenizer),
+        "tokenizer": tokenizer.checksum(),
         "weights": _sum_weights(model),
     }
 
@@ -120,15 +120,6 @@ def _sum_weights(model: ElmoPreTrainedModel | ElmoBilm) -> int:
         data = weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
         checksum = zlib.crc32(data.data, checksum)
     return checksum
-
-
-def _sum_tokenizer(tokenizer: ElmoTokenizer) -> int:
-    """Compute a checksum of all settings and vocabularies that determine the ids of a word."""
-    names = (
-        *("characters", "char_vocab", "word_vocab", "max_characters_per_token", *SPECIAL_CHAR_IDS),
-        *("sentence_start", "sentence_end", "unknown", "map_boundary_words"),
-    )
-    return zlib.crc32(json.dumps([getattr(tokenizer, name) for name in names]).encode())
 
 
 # An engine computes the vectors of blocks of rows; it yields the pieces of each block, in order.

@@ -20,7 +20,7 @@ from hf_elmo.tokenization_batches import check_words
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .batches import LOOK_AHEAD, MAX_BATCH_TOKENS, batch_by_length, group_sentences
-from .exact_windows import WindowRunner
+from .exact_windows import WindowRunner, refuse_training
 
 Layers: TypeAlias = Literal["mix", "all", "top", "mean"] | int
 Pooling: TypeAlias = Literal["none", "mean", "max"]
@@ -206,8 +206,7 @@ def _check_arguments(
             "Expected max_batch_tokens and look_ahead above 0, got "
             f"{max_batch_tokens} and {look_ahead}."
         )
-    if model.training:
-        raise ValueError("Expected a model in evaluation mode. Call model.eval() first.")
+    refuse_training(model)
 
 
 def check_tokenizer(config: ElmoConfig, tokenizer: ElmoTokenizer) -> None:

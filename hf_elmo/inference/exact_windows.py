@@ -35,6 +35,12 @@ class SentenceWindow(NamedTuple):
     backward: State | None
 
 
+def refuse_training(model: ElmoBilm) -> None:
+    """Refuse a model in training mode, where results are random."""
+    if model.training:
+        raise ValueError("Expected a model in evaluation mode. Call model.eval() first.")
+
+
 class WindowRunner:
     """Run batches through a biLM in windows within a memory budget.
 
@@ -87,7 +93,11 @@ class WindowRunner:
         Returns:
             An iterator of triples: row, position of the first word, vectors of the words. The
             triples of a row are in the order of its words.
+
+        Raises:
+            ValueError: If the model is in training mode.
         """
+        refuse_training(self.model)
         device = find_input_device(self.model)
         like = torch.empty(0, dtype=self.model.dtype, device=device)
         forward, backward = self.model.zero_state(len(batch), like)

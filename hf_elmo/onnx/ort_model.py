@@ -23,6 +23,7 @@ from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel, list_shapes
 from hf_elmo.modeling_outputs import ElmoModelOutput
 from hf_elmo.stored_model import BILM_PREFIXES, check_tokenizer, check_weights
+from hf_elmo.weight_fingerprint import read_ends
 from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
 from .graph import Array, BuiltModel, Direction, make_direction, make_encoder
@@ -316,10 +317,12 @@ class ModelWeights:
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
         self.weights = weights
-        self.versions: list[int] | None = self._read_versions()
+        self.marks: list[tuple[int, bytes]] | None = self._read_marks()
 
-    def _read_versions(self) -> list[int]:
-        return [weight._version for weight in self.weights.values() if not weight.is_inference()]
+    def _read_marks(self) -> list[tuple[int, bytes]]:
+        # Inference tensors have no version. Fused optimisers do not count their writes.
+        weights = self.weights.values()
+        return [(0 if w.is_inference() else w._version, read_ends(w)) for w in weights]
 
     def __call__(self) -> dict[str, Tensor]:
         """Return the weights.
@@ -327,7 +330,7 @@ class ModelWeights:
         Raises:
             ValueError: If they have changed.
         """
-        if self.versions is not None and self._read_versions() != self.versions:
+        if self.marks is not None and self._read_marks() != self.marks:
             raise ValueError(
                 "Expected the weights as they were when this model was made; they have changed. "
                 "Make a new one with OrtElmoModel.from_model."
@@ -335,7 +338,7 @@ class ModelWeights:
         return dict(self.weights)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"weights": self.weights, "versions": None}  # a copy has its own weights
+        return {"weights": self.weights, "marks": None}  # a copy has its own weights
 
 
 class WeightsFile:

@@ -174,6 +174,8 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         words = self.read_words(given["text"]).words
         if not self.elmo_task.has_several_sentences:
+            if given.get("text_pair") is not None:
+                raise TypeError(f"Expected one text, because the task labels texts, got {given!r}.")
             return {"examples": (LabelledSentence(words, ""),)}
         if "text_pair" not in given:
             raise TypeError(f"Expected a dictionary with text and text_pair, got {given!r}.")
@@ -183,6 +185,8 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
         """Return the best `label` and its `score`, or a list of the best `top_k` (None = all)."""
         (labels,) = model_outputs["found"]
         top_k = options.get("top_k", 1)
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"Expected top_k above 0, or None for all labels, got {top_k}.")
         ranked = sorted(labels.items(), key=lambda item: -item[1])
         results = [{"label": label, "score": score} for label, score in ranked[:top_k]]
         return results[0] if top_k == 1 else results

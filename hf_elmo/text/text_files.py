@@ -234,9 +234,8 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """
     number = 0
     try:
-        for number, line in enumerate(stream, start=1):
-            text = line.decode()
-            text = text.removeprefix("\ufeff") if number == 1 else text
+        for number, line in enumerate(stream, start=1):  # noqa: B007 (errors contain it)
+            text = line.decode().removeprefix("\ufeff")  # also of a file that was appended
             if text:  # not only a byte order mark
                 yield text
     except UnicodeDecodeError as error:

@@ -482,6 +482,15 @@ def test_the_mask_of_special_tokens_marks_padding(kind: str, is_already: bool) -
 
 
 @parametrize_kinds
+def test_padding_that_was_stored_without_a_mask_is_still_padding(kind: str) -> None:
+    tokenizer = ElmoTokenizer(**KINDS[kind])
+    name = tokenizer.model_input_names[0]
+    stored = tokenizer([["a", "b"], ["c"]], is_split_into_words=True, padding=True)[name].tolist()
+    batch = tokenizer.pad([{name: ids} for ids in stored])
+    assert batch["attention_mask"].tolist() == [[1, 1], [1, 0]]
+
+
+@parametrize_kinds
 def test_collators_take_what_the_tokenizer_gives(kind: str) -> None:
     tokenizer = ElmoTokenizer(**KINDS[kind])
     features = [

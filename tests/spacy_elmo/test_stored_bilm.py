@@ -240,6 +240,25 @@ def test_a_changed_configuration_is_an_error_where_weights_are_not_stored(
         spacy.load(tmp_path / "pipeline")
 
 
+def test_a_changed_tokenizer_is_an_error_where_weights_are_not_stored(
+    nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tmp_path: Path
+) -> None:
+    add_elmo(store_weights=False)
+    nlp.to_disk(tmp_path / "pipeline")
+    ElmoTokenizer(map_boundary_words=False).save_pretrained(tiny_folder)
+    with pytest.raises(ValueError, match=r"has changed since .* expected tokenizer"):
+        spacy.load(tmp_path / "pipeline")
+
+
+def test_a_source_does_not_replace_the_weights_that_it_names(tiny_folder: Path) -> None:
+    shim = ElmoShim(str(tiny_folder))
+    shim.store_weights = False
+    before = {path.name: path.read_bytes() for path in tiny_folder.iterdir()}
+    with pytest.raises(ValueError, match="has the weights themselves"):
+        shim.write(tiny_folder)
+    assert {path.name: path.read_bytes() for path in tiny_folder.iterdir()} == before
+
+
 def test_changed_weights_of_pytorch_are_an_error_where_they_are_not_stored(
     nlp: Language, add_elmo: AddElmo, tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
 from task_cases import BANK, CAT, save_case
 
-from hf_elmo import ElmoModel
+from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import load_task_model, task
 from hf_elmo.tasks.data.documents import Document
 from hf_elmo.tasks.data.frames import Frame
@@ -388,6 +388,15 @@ def test_layers_of_a_bilm_with_another_setting_are_not_shared(
     assert component._is_same(elmo.source)
     config = component.load().model.elmo.config
     setattr(config, field, value)
+    assert not component._is_same(elmo.source)
+
+
+def test_layers_of_a_bilm_with_other_character_ids_are_not_shared(
+    nlp: Language, add_task: AddTask, tiny_folder: Path
+) -> None:
+    component = add_task("sentiment")
+    elmo = nlp.add_pipe("elmo", config={"model": {"name": str(tiny_folder)}}, first=True)
+    component.load().inputs.tokenizer = ElmoTokenizer(map_boundary_words=False)
     assert not component._is_same(elmo.source)
 
 

@@ -328,6 +328,15 @@ def test_a_model_in_training_is_refused(tiny_model: ElmoModel) -> None:
         embed_layers([["a"]], tiny_model.train(), tokenizer)
 
 
+def test_a_model_that_training_has_taken_over_is_refused(tiny_model: ElmoModel) -> None:
+    sentences = [["a"] * 30] * 3
+    vectors = embed(sentences, tiny_model, tokenizer, look_ahead=1, backend="torch")
+    next(vectors)
+    tiny_model.train()
+    with pytest.raises(ValueError, match=r"Call model.eval\(\) first"):
+        next(vectors)
+
+
 def test_strings_are_refused_as_sentences(tiny_model: ElmoModel) -> None:
     with pytest.raises(TypeError, match="Expected a list of words as sentence 0; got 'The bank'"):
         list(embed(["The bank"], tiny_model, tokenizer))

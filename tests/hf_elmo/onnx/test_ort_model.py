@@ -251,3 +251,12 @@ def test_weights_that_change_before_the_sessions_are_made_are_refused(
         tiny_model.forward_lstm.layers[0].bias.add_(1)
     with pytest.raises(ValueError, match="they have changed"):
         made.run_bilm(torch.zeros(1, tiny_model.config.projection_size), [1])
+
+
+def test_a_step_of_a_fused_optimiser_is_noticed(tiny_model: ElmoModel) -> None:
+    made = OrtElmoModel.from_model(tiny_model)
+    for weight in tiny_model.parameters():
+        weight.grad = torch.ones_like(weight)
+    torch.optim.AdamW(tiny_model.parameters(), fused=True).step()
+    with pytest.raises(ValueError, match="they have changed"):
+        made.run_bilm(torch.zeros(1, tiny_model.config.projection_size), [1])

@@ -143,6 +143,12 @@ def test_labels_come_with_their_probabilities(task_name: str, saved: Path) -> No
     assert labels[0]["score"] >= labels[1]["score"]
 
 
+@pytest.mark.parametrize("task_name", ["sentiment"])
+def test_no_label_or_fewer_are_refused(task_name: str, saved: Path) -> None:
+    with pytest.raises(ValueError, match=r"Expected top_k above 0, .* got -1"):
+        load_pipeline(task_name, saved)(TEXT, top_k=-1)
+
+
 @pytest.mark.parametrize("task_name", ["ner"])
 def test_unknown_options_are_refused(task_name: str, saved: Path) -> None:
     pipe = load_pipeline(task_name, saved)
@@ -161,7 +167,8 @@ def test_the_class_serves_the_name_that_the_hub_knows(task_name: str, saved: Pat
 @pytest.mark.parametrize("task_name", ["ner", "sentiment", "entailment", "srl", "coref"])
 def test_a_text_is_split_by_the_pattern_of_the_tokenizer(task_name: str, saved: Path) -> None:
     ElmoTokenizer(word_pattern=r"\S+").save_pretrained(saved)
-    given = {"text": TEXT, "text_pair": TEXT, "predicates": [0], "sentences": [TEXT]}
+    given = {"text": TEXT, "predicates": [0], "sentences": [TEXT]}
+    given |= {"text_pair": TEXT} if task_name == "entailment" else {}
     (example,) = load_pipeline(task_name, saved).preprocess(given)["examples"]
     place = {"entailment": "hypothesis", "coref": "sentences"}.get(task_name, "words")
     words = ["The", "old", "cat", "sat", "on", "it."]
@@ -184,6 +191,7 @@ def test_predicates_may_come_from_an_iterator(task_name: str, saved: Path) -> No
         ("srl", {"text": TEXT, "predicates": [5]}, r"Expected a list of predicates, first char"),
         ("srl", {"text": TEXT, "predicates": 4}, r"Expected a list of predicates, .* got 4"),
         ("entailment", "A cat.", "Expected a dictionary with text and text_pair"),
+        ("sentiment", {"text": TEXT, "text_pair": TEXT}, "Expected one text, because"),
         ("coref", {"sentences": TEXT}, "Expected sentences as a list of texts, got a string"),
         ("squad", {"question": "Who?", "context": " "}, "Expected a question and a context"),
     ],

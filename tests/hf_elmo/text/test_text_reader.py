@@ -140,9 +140,9 @@ def test_a_byte_order_mark_alone_is_no_sentence(form: str) -> None:
     assert list(read(["\ufeff".encode()], form)) == []
 
 
-def test_a_byte_order_mark_is_left_out_of_the_first_line_only() -> None:
+def test_byte_order_marks_of_joined_files_are_left_out() -> None:
     lines = ["\ufeffA\n", "\ufeffbank\n"]
-    assert list(read([line.encode() for line in lines], "text")) == [["A"], ["\ufeffbank"]]
+    assert list(read([line.encode() for line in lines], "text")) == [["A"], ["bank"]]
 
 
 def test_text_is_a_sentence_a_line() -> None:
