@@ -198,9 +198,8 @@ def train_layers(
         return results, lambda gradients: []
     bilm = get_shim(model).load()
     sentences = [[docs[number][row].text for row in rows] for number, rows in located]
-    batch = bilm.tokenizer(
-        sentences, is_split_into_words=True, padding=True, return_tensors="pt"
-    ).to(bilm.model.device)
+    options: dict[str, Any] = {"padding": True, "padding_side": "right", "return_tensors": "pt"}
+    batch = bilm.tokenizer(sentences, is_split_into_words=True, **options).to(bilm.model.device)
     bilm.model.train()
     outputs = bilm.model(**batch, output_hidden_states=True)
     bilm.model.train(False)

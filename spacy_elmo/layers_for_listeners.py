@@ -20,14 +20,13 @@ class HeldDoc:
     """Sentences of a doc, and its layers until all listeners have read them.
 
     Attributes:
-        words: Mark of the doc's words, to notice if the doc is retokenized later; if the `elmo`
-            component has not processed the doc, also of its sentences.
+        words: Ids of the doc's words, to notice if the doc is retokenized later.
         segments: Sentences that the biLM read. Later components may set other sentences in the doc,
             but all listeners get these.
         layers: Shape `(layers, tokens, width)`; None = not held.
         num_readers: Number of listeners that have not read the layers yet.
         is_noted: Whether the `elmo` component has processed the doc. If not, the entry ends when
-            all listeners have read the layers, or when the doc gets other sentences.
+            all listeners have read the layers, because the doc may get other sentences.
         was_trimmed: Whether the layers were dropped before all listeners had read them.
     """
 
@@ -77,7 +76,7 @@ class HeldLayers:
         if layers is None and not is_noted:
             self._docs.pop(doc, None)
             return
-        held = HeldDoc(_mark(doc, is_noted), segments, layers, num_readers, is_noted)
+        held = HeldDoc(_number_words(doc), segments, layers, num_readers, is_noted)
         self._docs[doc] = held
         if layers is not None:
             self._unread[doc] = held
@@ -102,7 +101,7 @@ class HeldLayers:
 
     def _find(self, doc: Doc) -> HeldDoc | None:
         held = self._docs.get(doc)
-        return held if held is not None and held.words == _mark(doc, held.is_noted) else None
+        return held if held is not None and held.words == _number_words(doc) else None
 
     def trim(self) -> None:
         """Drop the oldest layers until the others are within the limit."""
@@ -138,5 +137,5 @@ class HeldLayers:
         self._unread.clear()
 
 
-def _mark(doc: Doc, is_noted: bool) -> bytes:
-    return doc.to_array("ORTH" if is_noted else ["ORTH", "SENT_START"]).tobytes()
+def _number_words(doc: Doc) -> bytes:
+    return doc.to_array("ORTH").tobytes()

@@ -8,7 +8,8 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from itertools import count, repeat, zip_longest
+from functools import partial
+from itertools import chain, count, repeat, zip_longest
 from math import prod
 from pathlib import Path
 from textwrap import shorten
@@ -23,7 +24,7 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import replace
 from hf_elmo.files.safetensors_header import make_header
 from hf_elmo.inference.backend import choose_backend
-from hf_elmo.inference.batches import group_sentences
+from hf_elmo.inference.batches import MAX_BATCH_TOKENS, group_sentences
 from hf_elmo.inference.embedding import Piece, embed_pieces
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
@@ -41,6 +42,7 @@ FOLDER_FILES = re.compile(
 )
 LOADING = {"computation dtype", "quantization", "backend", "config"}  # settings of loading
 PART_BATCHES = 4  # batches per part; an interruption loses only unfinished parts
+SHARED_WORDS = PART_BATCHES * MAX_BATCH_TOKENS  # that a shard takes at a time
 SENTENCES_KEY = "sentences"  # tensor of a part: its sentences as JSON in UTF-8
 IDS_KEY = "ids"  # tensor of a part: the ids of its sentences as JSON in UTF-8
 QUOTED_CHARACTERS = 60  # length of a quoted sentence in an error
@@ -128,9 +130,13 @@ Engine: TypeAlias = Callable[[Iterator[list[Row]]], Iterator[Iterable[Piece]]]
 
 def cut_blocks(rows: Rows) -> Iterator[list[Row]]:
     """Split the rows of this shard into blocks, one for each part of the output."""
+    cut = partial(group_sentences, count=lambda row: len(row.words))
     num_words = PART_BATCHES * rows.settings.max_batch_tokens
-    blocks = group_sentences(rows, num_words, lambda row: len(row.words))
-    return blocks if rows.shares_files else rows.shard.take(blocks)
+    if rows.shard.total == 1 or rows.shares_files:
+        return cut(rows, num_words)
+    # The share of a shard depends on no setting that may differ between shards.
+    units = rows.shard.take(cut(rows, SHARED_WORDS))
+    return chain.from_iterable(cut(unit, num_words) for unit in units)
 
 
 def embed_blocks(

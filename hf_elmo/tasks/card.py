@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
@@ -10,7 +11,6 @@ from .configuration import ElmoTaskConfig
 
 TEMPLATE = "card.md"
 TASKS_FILE = "cards.toml"
-CARD_MARK = "one of the six task models of Peters et al. (2018)"  # in every card
 
 
 def make_task_card(
@@ -57,3 +57,10 @@ def make_task_card(
             scores="\n".join(table) if rows else "Not recorded.",
         )
     )
+
+
+def is_unchanged(card: Path, config: ElmoTaskConfig) -> bool:
+    """Return whether a card is as `save_pretrained` wrote it for a configuration."""
+    written = make_task_card(config, name=card.resolve().parent.name)
+    found = card.read_text(encoding="utf-8")
+    return sorted(found.splitlines()) == sorted(written.splitlines())  # scores in any order

@@ -1,5 +1,6 @@
 """Training of task models with Hugging Face's Trainer."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,18 +12,19 @@ from torch.utils.data import Sampler
 from transformers import EarlyStoppingCallback, SchedulerType, TrainerCallback, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
 
 from hf_elmo.model_card import CARD_FILE
 from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer, list_random_states
 from hf_elmo.training.time_bound import TimeBound
 
-from .card import CARD_MARK
+from .card import is_unchanged
 from .layers.trained_vectors import TrainedVectors
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
 from .task_inputs import WordInputs
 
+logger = logging.getLogger(__name__)
 ADADELTA_RHO = 0.95
 ADAM_BETAS = (0.9, 0.999)
 SCHEDULES = {
@@ -178,8 +180,11 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         card = folder / CARD_FILE
-        if card.exists() and CARD_MARK in card.read_text("utf-8"):  # with old scores
-            card.unlink()
+        if card.exists() and (folder / CONFIG_NAME).exists():
+            if is_unchanged(card, type(self.kept_model.config).from_pretrained(folder)):
+                card.unlink()  # it has old scores
+            else:
+                logger.warning("Kept %s, which was edited. Its scores may be old.", card)
         self.kept_model.save_pretrained(folder)
         self._inputs.save(folder)
 

@@ -234,8 +234,11 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     """
     number = 0
     try:
-        for number, line in enumerate(stream, start=1):  # noqa: B007 (errors contain it)
-            text = line.decode().removeprefix("\ufeff")  # also of a file that was appended
+        for number, line in enumerate(stream, start=1):
+            text = line.decode()
+            # Also of files that were joined; elsewhere, a mark before a blank is a word.
+            if number == 1 or not text[1:2].isspace():
+                text = text.removeprefix("\ufeff")
             if text:  # not only a byte order mark
                 yield text
     except UnicodeDecodeError as error:

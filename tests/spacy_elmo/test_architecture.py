@@ -10,7 +10,14 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from spacy_elmo.architecture import ThincModel, get_shim, iterate_word_layers, make_elmo_model
+from spacy_elmo.architecture import (
+    ThincModel,
+    compute_layers,
+    get_shim,
+    iterate_word_layers,
+    make_elmo_model,
+    train_layers,
+)
 
 CLOSE = {"rtol": 0, "atol": 1e-5}  # as in test_component.py
 
@@ -100,3 +107,17 @@ def test_layers_of_a_model_in_half_precision_are_float32(
     model = make_elmo_model(str(tiny_folder), dtype="bfloat16")
     (words,) = iterate_word_layers(model, docs[:1], [[[0, 2]]])
     assert words.layers.dtype == torch.float32
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_training_reads_what_inference_reads_on_either_side_of_the_padding(
+    side: str, nlp: Language, tiny_folder: Path
+) -> None:
+    ElmoTokenizer(padding_side=side).save_pretrained(tiny_folder)
+    model = make_elmo_model(str(tiny_folder))
+    get_shim(model).load().model.config.dropout = 0.0
+    docs = [Doc(nlp.vocab, words=words) for words in (["A", "river", "bank"], ["No"])]
+    trained, _ = train_layers(model, docs, [[[0, 1, 2]], [[0]]])
+    for doc, got in zip(docs, trained, strict=True):
+        (expected,) = compute_layers(model, [doc], [got.segments])
+        assert_allclose(got.layers, expected.layers, rtol=0, atol=1e-5)

@@ -60,16 +60,6 @@ def test_sentences_of_a_doc_that_is_not_noted_go_with_its_layers(doc: Doc, layer
     assert held.get_segments(doc) is None
 
 
-@pytest.mark.parametrize("is_noted", [True, False])
-def test_layers_stay_with_new_sentences_only_if_the_doc_is_noted(
-    is_noted: bool, doc: Doc, layers: Array
-) -> None:
-    held = HeldLayers()
-    held.hold(doc, SEGMENTS, layers, 1, is_noted=is_noted)
-    doc[1].is_sent_start = True
-    assert (held.take(doc) is not None) == is_noted
-
-
 def test_layers_that_are_replaced_take_no_room(nlp: Language, layers: Array) -> None:
     held = HeldLayers(max_bytes=2 * layers.nbytes)
     docs = [Doc(nlp.vocab, words=["The", "bank"]) for _ in range(3)]

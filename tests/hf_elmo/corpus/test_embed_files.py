@@ -424,8 +424,9 @@ def test_a_failed_write_of_the_output_leaves_only_its_parts(
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_a_shard_keeps_the_numbers_of_its_sentences(
-    tiny_model: ElmoModel, text: Path, name: str
+    tiny_model: ElmoModel, text: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hf_elmo.corpus.output_parts.SHARED_WORDS", 16)
     output = text.with_name(name)
     settings = Settings(max_batch_tokens=4, shard="1/3", layers="top")
     embed_file(text, output, tiny_model, tokenizer, settings)  # the first part and the fourth

@@ -62,10 +62,13 @@ def test_the_position_is_what_has_been_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 3])
-def test_every_row_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
+def test_every_row_is_in_one_shard_whatever_its_batches(
+    tmp_path: Path, num_shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_elmo.corpus.output_parts.SHARED_WORDS", 12)
     (tmp_path / "a.txt").write_text("".join(f"{number} words\n" for number in range(20)))
     settings = [
-        Settings(shard=f"{n}/{num_shards}", max_batch_tokens=3) for n in range(1, num_shards + 1)
+        Settings(shard=f"{n}/{num_shards}", max_batch_tokens=n) for n in range(1, num_shards + 1)
     ]
     shares = [
         [row for block in cut_blocks(Rows(tmp_path / "a.txt", s)) for row in block]

@@ -1,6 +1,7 @@
 """The commands that train, test and predict."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,6 +54,23 @@ def test_a_model_is_trained_tested_and_predicts(
     lines = [json.loads(line) for line in found.read_text().splitlines()]
     assert lines[0]["words"] == ["The", "old", "cat"]
     assert all("entities" in line for line in lines)
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_a_card_gets_new_scores_unless_it_was_edited(
+    is_edited: bool, data: Path, tiny_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card = tmp_path / "my-ner" / "README.md"
+    train(data, card.parent, tiny_folder, "--max-minutes", "0", "--batch-size", "1")
+    old = re.sub(r"\| \d\.\d{4} \|", "| 0.1234 |", card.read_text())
+    card.write_text(old + "My notes.\n" * is_edited)
+    config = json.loads(card.with_name("config.json").read_text())
+    config["scores"] = dict.fromkeys(config["scores"], 0.1234)
+    card.with_name("config.json").write_text(json.dumps(config))
+    options = ["--max-minutes", "9", "--batch-size", "1", "--resume"]
+    train(data, card.parent, tiny_folder, *options)
+    assert ("My notes" in card.read_text()) == ("0.1234" in card.read_text()) == is_edited
+    assert ("which was edited" in caplog.text) == is_edited
 
 
 def test_static_vectors_of_any_scale_come_in_alike(

@@ -141,8 +141,9 @@ def test_a_byte_order_mark_alone_is_no_sentence(form: str) -> None:
 
 
 def test_byte_order_marks_of_joined_files_are_left_out() -> None:
-    lines = ["\ufeffA\n", "\ufeffbank\n"]
-    assert list(read([line.encode() for line in lines], "text")) == [["A"], ["bank"]]
+    lines = ["\ufeffA\n", "\ufeffbank\n", "\ufeff is\n", "\ufeff\n"]
+    expected = [["A"], ["bank"], ["\ufeff", "is"], ["\ufeff"]]  # a word if alone
+    assert list(read([line.encode() for line in lines], "text")) == expected
 
 
 def test_text_is_a_sentence_a_line() -> None:
