@@ -198,10 +198,6 @@ def substitutes(
     python -m hf_elmo substitutes "He sat on the bank of the river ." 4
     """  # noqa: D301 (click's marker for text without wrapping)
     loaded = load_language_model(resolve_name(model))
-    if loaded[-1].pieces is not None:
-        raise ValueError(
-            f"Expected a model that predicts words, got {model}, which predicts pieces."
-        )
     words = sentence.split()
     for word, value in find_substitutes(words, position, *loaded, count=count, direction=direction):
         typer.echo(f"{word}\t{math.exp(value):.4f}")

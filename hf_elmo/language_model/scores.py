@@ -86,13 +86,17 @@ def score_sentences(
         An iterator of scores, one per sentence, in order.
 
     Raises:
-        ValueError: If the vocabulary does not have one word for each row of the softmax.
+        ValueError: If the vocabulary does not have one word for each row of the softmax, or
+            consists of pieces and a word is not split into them.
         TypeError: If a sentence is a string, or a word is not a string.
     """
     check_size(vocabulary, model)
     softmax = model.softmax
     start, end = vocabulary.boundary_ids
     for words, hidden in _predict(sentences, model, tokenizer):
+        whole = [word for word in words if word not in vocabulary]
+        if whole and vocabulary.pieces is not None:
+            raise ValueError(f"Expected pieces, as `vocabulary.read` makes them, got {whole[0]!r}.")
         ids = vocabulary.convert_words_to_ids(words)
         num_unknown = ids.count(vocabulary.unknown_id)
         targets = torch.tensor([start, *ids, end], device=model.device)
@@ -136,7 +140,8 @@ def find_substitutes(
 
     Raises:
         ValueError: If there are no words, the position or the direction does not exist, the count
-            is below 1, or the vocabulary does not have one word for each row of the softmax.
+            is below 1, or the vocabulary does not have one word for each row of the softmax, or
+            consists of pieces.
         TypeError: If the sentence is a string, or a word is not a string.
     """
     if not words:
@@ -147,6 +152,8 @@ def find_substitutes(
         raise ValueError(f"Expected direction forward, backward or both, got {direction!r}.")
     if count < 1:
         raise ValueError(f"Expected a count of at least 1, got {count}.")
+    if vocabulary.pieces is not None:
+        raise ValueError("Expected a model that predicts words, got one that predicts pieces.")
     check_size(vocabulary, model)
     softmax = model.softmax
     ((_, hidden),) = _predict([words], model, tokenizer)

@@ -135,7 +135,7 @@ def test_substitutes_of_a_model_over_pieces_are_refused(trained: Path) -> None:
     build_pieces(lambda _: iter([["ab", "abc"]]), max_size=13).pieces.save(
         str(trained / "pieces.json")
     )
-    assert "which predicts pieces" in " ".join(
+    assert "got one that predicts pieces" in " ".join(
         fail("substitutes", "a b c", 1, "--model", trained).split()
     )
 

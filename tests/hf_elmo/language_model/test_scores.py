@@ -5,7 +5,7 @@ import torch
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model.scores import find_substitutes, score_sentences
-from hf_elmo.language_model.vocabulary import TargetVocabulary
+from hf_elmo.language_model.vocabulary import TargetVocabulary, build_pieces
 
 WORDS = ["the", "bank", "of", "river", "a", "."]
 VOCABULARY = TargetVocabulary(["<S>", "</S>", "<UNK>", *WORDS])
@@ -44,6 +44,15 @@ def test_scores_are_the_log_probabilities_of_the_pretraining_head(
     torch.testing.assert_close(scores.forward, forward)
     torch.testing.assert_close(scores.backward, backward)
     torch.testing.assert_close(scores.both, both.gather(1, ids[1:-1, None])[:, 0])
+
+
+def test_words_that_are_not_split_into_pieces_are_refused(model: ElmoForPreTraining) -> None:
+    pieces = build_pieces(lambda _: iter([["ab"]]), max_size=5).pieces
+    vocabulary = TargetVocabulary(VOCABULARY.words, pieces)
+    (scores,) = score_sentences([["the", "<UNK>"]], model, ElmoTokenizer(), vocabulary)
+    assert scores.num_unknown == 1
+    with pytest.raises(ValueError, match=r"Expected pieces, .* got 'rivers'"):
+        next(score_sentences([["the", "rivers"]], model, ElmoTokenizer(), vocabulary))
 
 
 def test_scores_come_in_order_whatever_the_lengths(model: ElmoForPreTraining) -> None:
