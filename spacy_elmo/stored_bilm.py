@@ -75,6 +75,7 @@ class ElmoShim(Shim):
     Attributes:
         device: Device of the biLM.
         store_weights: Save the weights; otherwise save only their source (name and revision).
+        has_learned: Whether training has changed the weights since they were loaded.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ElmoShim(Shim):
         self.backend = backend
         self.device: torch.device = get_torch_default_device()
         self.store_weights = True
+        self.has_learned = False
         self._bilm: Bilm | None = None
         self._source: dict[str, str] | None = None  # source of the weights in memory
 
@@ -251,7 +253,7 @@ class ElmoShim(Shim):
         """Copy the biLM with its weights; the copy has its own id."""
         copied = ElmoShim(self.name, self.revision, self.dtype, self.quantization, self.backend)
         copied.device, copied.store_weights = self.device, self.store_weights
-        copied._source = self._source
+        copied._source, copied.has_learned = self._source, self.has_learned
         copied._bilm = copy.deepcopy(self._bilm)
         return copied
 
@@ -283,6 +285,7 @@ class ElmoShim(Shim):
                 value, _ = optimizer((self.id, name), *arrays)
                 _set_values(parameter, xp2torch(value, device=parameter.device))
                 parameter.grad = None
+                self.has_learned = True
 
     @contextmanager
     def use_params(self, params: dict[tuple[int, str], Any]) -> Iterator[None]:

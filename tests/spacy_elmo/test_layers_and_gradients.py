@@ -554,3 +554,16 @@ def test_bilm_takes_no_step_without_gradients_of_its_batch(
     backprop(vectors)
     elmo.source.finish_batch()
     assert torch.equal(copy_weights(elmo), before)
+
+
+def test_a_second_initialization_warns_that_the_bilm_is_not_reset(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo(frozen=False)
+    add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    initialize(nlp)  # nothing has been learned yet
+    for _ in range(2):  # the tagger's output begins with zeros, which pass no gradient on
+        nlp.update(examples, sgd=optimizer)
+    with pytest.warns(UserWarning, match="'elmo' keeps what it has learned"):
+        initialize(nlp)
