@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import CommitInfo, HfApi
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from .configuration_elmo import ElmoConfig, refuse_damage
 from .lstm import ElmoLstm
@@ -33,6 +34,7 @@ from .stored_model import (
 )
 
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
+WEIGHT_FILES = [WEIGHTS, SAFE_WEIGHTS_INDEX_NAME]  # patterns
 MAX_SURPLUS = 2**26  # number of configured values that the files may lack
 
 
@@ -147,7 +149,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
         weights = None if state_dict is None else dict(state_dict)  # transformers empties it
+        names = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or an index of shards
+        one_or_shards = [Path(save_directory, name) for name in names]
+        before = [_read_stamp(path) for path in one_or_shards]
         super().save_pretrained(save_directory, is_main_process, weights, **kwargs)
+        if is_main_process and all(path.exists() for path in one_or_shards):
+            # transformers keeps the other kind of an earlier save, and would load the one file.
+            for path, stamp in zip(one_or_shards, before, strict=True):
+                if _read_stamp(path) == stamp:
+                    path.unlink()
         for path in Path(save_directory).glob(WEIGHTS) if is_main_process else ():
             set_usual_mode(path)
         if is_main_process and push_to_hub:
@@ -203,6 +213,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 repo_id=repo_id,
                 folder_path=folder,
                 ignore_patterns=[CARD_FILE] if keeps_card else None,
+                delete_patterns=WEIGHT_FILES,  # of an earlier upload in more or fewer files
                 revision=revision,
                 **commit,
             )
@@ -298,3 +309,9 @@ def set_usual_mode(path: Path) -> None:
         shutil.copymode(probe, path)
     finally:
         probe.unlink(missing_ok=True)
+
+
+def _read_stamp(path: Path) -> tuple[int, int] | None:
+    """Return a mark of a file that changes when it is written; None if it does not exist."""
+    status = path.stat() if path.exists() else None
+    return status and (status.st_ino, status.st_mtime_ns)

@@ -64,7 +64,7 @@ def include_code(folder: str | PathLike[str]) -> None:
     for path, auto_map in found.items():
         configuration = json.loads(path.read_text(encoding="utf-8"))
         configuration["auto_map"] = auto_map
-        text = json.dumps(configuration, indent=2, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(configuration, indent=2, ensure_ascii=False)
         path.write_text(text + "\n", encoding="utf-8")
 
 

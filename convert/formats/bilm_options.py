@@ -121,6 +121,8 @@ def make_config(options: Mapping[str, Any], **others: Any) -> ElmoConfig:
     }
     if options.get("char_cnn") is not None:
         values |= _character_values(options)
+    if options.get("dropout") is not None:  # only training uses it
+        values["dropout"] = _option(options, "dropout")
     try:
         return ElmoConfig(**values | others)
     except StrictDataclassError as error:
@@ -205,6 +207,8 @@ def make_options(config: ElmoConfig) -> dict[str, Any]:
     if config.projection_clip is not None:
         lstm["proj_clip"] = config.projection_clip
     options: dict[str, Any] = {"bidirectional": config.bidirectional, "lstm": lstm}
+    if config.dropout != ElmoConfig.dropout:
+        options["dropout"] = config.dropout
     if config.char_embedding_size:
         options["char_cnn"] = {
             "activation": config.char_activation,

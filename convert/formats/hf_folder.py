@@ -134,15 +134,20 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         elif (folder / VOCABULARY_NAME).is_file():
             target_words = _read_target_words(folder / VOCABULARY_NAME, config.vocab_size)
         own = [name for name in names if name.startswith((*BILM_PREFIXES, "softmax."))]
-        learned = {} if (folder / MIXES).is_file() else _read_learned_mixes(names, file, config)
+        learned = _read_learned_mixes(names, file, config)
         others = [names[name] for name in names if not name.startswith((*own, *learned))]
+        left_out = [f"{WEIGHTS}: {name}" for name in others]
+        if learned and (folder / MIXES).is_file():
+            left_out.append(f"{MIXES}: older than the mixes in {WEIGHTS}")
+        if (folder / "README.md").is_file():
+            left_out.append("README.md: licence, language and origin")
         checkpoint = Checkpoint(
             config=config,
             tensors={name: _open_tensor(names[name], file) for name in own},
             files=(path, folder / "config.json"),
             target_words=target_words,
             mixes=_read_mixes(folder / MIXES),
-            left_out=tuple(f"{WEIGHTS}: {name}" for name in others),
+            left_out=tuple(left_out),
             **_read_tokenizer(folder, config),
         )
         yield add_mixes(checkpoint, learned) if learned else checkpoint

@@ -90,7 +90,10 @@ def export(
     logging.disable_progress_bar()
     loaded, tokenizer = _load(name), ElmoTokenizer.from_pretrained(name)
     output.mkdir(parents=True, exist_ok=True)
-    for file in (MODEL_FILE, *CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS):
+    others = [*CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS]
+    if Path(name).resolve() == output.resolve():  # the model's own folder has them
+        others = []
+    for file in (MODEL_FILE, *others):
         check_output_file(output / file, overwrite=overwrite)
     known = {name: x for name, x in tokenizer.init_kwargs.items() if name not in LOCAL_SETTINGS}
     settings = json.dumps(known, default=str)
@@ -104,11 +107,12 @@ def export(
         metadata=metadata,
         overwrite=overwrite,
     )
-    loaded.config.save_pretrained(output)
-    tokenizer.save_pretrained(output)
-    words = cached_file(name, STATIC_WORDS, **OPTIONAL_FILE)
-    if words is not None and Path(words).resolve() != (output / STATIC_WORDS).resolve():
-        shutil.copyfile(words, output / STATIC_WORDS)
+    if others:
+        loaded.config.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+        words = cached_file(name, STATIC_WORDS, **OPTIONAL_FILE)
+        if words is not None:
+            shutil.copyfile(words, output / STATIC_WORDS)
     typer.echo(f"Wrote {path}, {path.stat().st_size:,} bytes.", err=True)
 
 

@@ -165,6 +165,21 @@ def test_models_on_a_disk_compute_the_same(
         assert_close(offloaded(*batch)[0], expected, **TOLERANCE)
 
 
+@pytest.mark.parametrize("sizes", [("5GB", "5KB"), ("5KB", "5GB"), ("5GB", "5GB")])
+def test_the_weights_of_the_last_save_are_loaded_in_one_file_or_several(
+    sizes: tuple[str, str], tiny_model: ElmoModel, tmp_path: Path
+) -> None:
+    for size in sizes:
+        weight = tiny_model.token_encoder.projection.weight
+        with torch.no_grad():
+            weight.add_(1)
+        tiny_model.save_pretrained(tmp_path, max_shard_size=size)
+        found = ElmoModel.from_pretrained(tmp_path).token_encoder.projection.weight
+        assert_close(found, weight, rtol=0, atol=0)
+    has_index = (tmp_path / "model.safetensors.index.json").exists()
+    assert has_index == (sizes[-1] == "5KB")
+
+
 @pytest.mark.parametrize("max_shard_size", ["5GB", "1KB"])
 def test_saved_files_have_the_mode_of_any_new_file(
     max_shard_size: str, tiny_model: ElmoModel, tmp_path: Path

@@ -121,6 +121,13 @@ def test_code_is_found_by_transformers(tiny_model: ElmoModel, tmp_path: Path) ->
                 assert (tmp_path / f"{node.module}.py").exists(), path.name
 
 
+def test_code_leaves_the_order_of_labels(tiny_config: ElmoConfig, tmp_path: Path) -> None:
+    tiny_config.num_labels = 12
+    ElmoForTokenClassification(tiny_config).save_pretrained(tmp_path)
+    include_code(tmp_path)
+    assert list(ElmoConfig.from_pretrained(tmp_path).id2label) == list(range(12))
+
+
 def test_saving_with_the_package_takes_the_names_of_the_code_away(
     tiny_model: ElmoModel, tmp_path: Path
 ) -> None:

@@ -25,6 +25,14 @@ def test_options_come_back(variant: dict[str, Any]) -> None:
     assert make_options(make_config(options)) == options
 
 
+def test_the_dropout_of_training_comes_back() -> None:
+    options = make_bilm().options | {"dropout": 0.4}
+    assert make_config(options).dropout == 0.4
+    assert make_options(make_config(options)) == options
+    with pytest.raises(ConversionError, match="options: Expected dropout"):
+        make_config(options | {"dropout": 1.5})
+
+
 def test_options_of_words_count_them() -> None:
     options = make_bilm(reads_words=True).options
     others = {"sentence_start_word_id": 1, "sentence_end_word_id": 2}

@@ -120,7 +120,7 @@ def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> Non
     named = {f"elmo.{name}": tensor for name, tensor in tensors.items()}
     save_file({**named, "classifier.weight": torch.ones(2, 8)}, place / "model/model.safetensors")
     result = convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
-    assert result.left_out == ("model.safetensors: classifier.weight",)
+    assert result.left_out[0] == "model.safetensors: classifier.weight"
     with h5py.File(weights) as old, h5py.File(place / "back.hdf5") as new:
         np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
 
@@ -144,6 +144,22 @@ def test_the_mix_that_a_head_has_learned_is_kept(place: Path, to: str, norm: str
     config = ElmoConfig.from_pretrained(place / ("again" if to == "allennlp" else "copy.th"))
     assert (config.mix_weights, config.mix_gamma) == (mix.weights.tolist(), 0.5)
     assert config.mix_layer_norm == norm
+
+
+def test_the_learned_mix_of_a_head_comes_before_an_older_one_beside_it(
+    weights: Path, place: Path
+) -> None:
+    convert_checkpoint(weights, place / "head")
+    mixes = {"old": {"weights": [0.0, 3.0, 0.0], "gamma": 1.0, "layer_norm": False}}
+    (place / "head" / "scalar_mixes.json").write_text(json.dumps(mixes))
+    head = ElmoForTokenClassification.from_pretrained(place / "head", num_labels=3)
+    with torch.no_grad():
+        head.features.scalar_mixes[0].weights.copy_(torch.tensor([5.0, 0.0, 0.0]))
+    head.save_pretrained(place / "head")
+    result = convert_checkpoint(place / "head", place / "copy")
+    assert result.config.mix_weights == [5.0, 0.0, 0.0]
+    assert "scalar_mixes.json: older than the mixes in model.safetensors" in result.left_out
+    assert "README.md: licence, language and origin" in result.left_out
 
 
 @pytest.mark.parametrize("setting", [{"mix_gamma": 2.0}, {"mix_layer_norm": "sentence"}])
