@@ -34,7 +34,7 @@ from .stored_model import (
 )
 
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
-WEIGHT_FILES = [WEIGHTS, SAFE_WEIGHTS_INDEX_NAME]  # patterns
+WEIGHT_FILES = [SAFE_WEIGHTS_NAME, "model-*-of-*.safetensors", SAFE_WEIGHTS_INDEX_NAME]
 MAX_SURPLUS = 2**26  # number of configured values that the files may lack
 
 

@@ -1,9 +1,9 @@
 """The model card of a task model."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
@@ -11,6 +11,7 @@ from .configuration import ElmoTaskConfig
 
 TEMPLATE = "card.md"
 TASKS_FILE = "cards.toml"
+SCORE = re.compile(r"\| \S+ \| \d+\.\d{4} \|")
 
 
 def make_task_card(
@@ -59,8 +60,7 @@ def make_task_card(
     )
 
 
-def is_unchanged(card: Path, config: ElmoTaskConfig) -> bool:
-    """Return whether a card is as `save_pretrained` wrote it for a configuration."""
-    written = make_task_card(config, name=card.resolve().parent.name)
-    found = card.read_text(encoding="utf-8")
-    return sorted(found.splitlines()) == sorted(written.splitlines())  # scores in any order
+def have_same_text(card: str, other: str) -> bool:
+    """Return whether two cards differ at most in their scores."""
+    lines = ([x for x in text.splitlines() if not SCORE.fullmatch(x)] for text in (card, other))
+    return next(lines) == next(lines)

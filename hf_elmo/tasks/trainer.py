@@ -12,13 +12,13 @@ from torch.utils.data import Sampler
 from transformers import EarlyStoppingCallback, SchedulerType, TrainerCallback, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
-from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_elmo.model_card import CARD_FILE
 from hf_elmo.training.checkpoints import TRAINED_NAME, CheckpointingTrainer, list_random_states
 from hf_elmo.training.time_bound import TimeBound
 
-from .card import is_unchanged
+from .card import have_same_text
 from .layers.trained_vectors import TrainedVectors
 from .modeling import ElmoTaskModel
 from .task import Recipe, Task, predict
@@ -180,8 +180,9 @@ class TaskTrainer(CheckpointingTrainer[ElmoTaskModel]):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         card = folder / CARD_FILE
-        if card.exists() and (folder / CONFIG_NAME).exists():
-            if is_unchanged(card, type(self.kept_model.config).from_pretrained(folder)):
+        if card.exists():
+            new = self.kept_model.make_card(name=folder.resolve().name)
+            if have_same_text(card.read_text("utf-8", errors="replace"), new):
                 card.unlink()  # it has old scores
             else:
                 logger.warning("Kept %s, which was edited. Its scores may be old.", card)

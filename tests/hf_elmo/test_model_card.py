@@ -1,5 +1,6 @@
 """The model card, and what saving and pushing do with it."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -174,6 +175,15 @@ def test_pushing_uploads_weights_and_card(tiny_model: ElmoModel, hub: type[FakeH
     card = ModelCard(call["files"]["README.md"].decode())
     assert card.data.license == "mit"
     assert 'from_pretrained("someone/my-model")' in card.text
+
+
+def test_pushing_removes_the_weights_of_an_earlier_push_only(
+    tiny_model: ElmoModel, hub: type[FakeHub]
+) -> None:
+    tiny_model.push_to_hub("my-model", max_shard_size="5KB")
+    stored = ["model.safetensors", "model-00001-of-00002.safetensors", "model.fp16.safetensors"]
+    patterns = hub.calls[0]["delete_patterns"]
+    assert [x for x in stored if any(fnmatch(x, pattern) for pattern in patterns)] == stored[:2]
 
 
 def test_pushing_a_task_model_uploads_its_own_card(
