@@ -34,7 +34,8 @@ from .stored_model import (
 )
 
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
-WEIGHT_FILES = [SAFE_WEIGHTS_NAME, "model-*-of-*.safetensors", SAFE_WEIGHTS_INDEX_NAME]
+SHARDS = "model-*-of-*.safetensors"
+WEIGHT_FILES = [SAFE_WEIGHTS_NAME, SHARDS, SAFE_WEIGHTS_INDEX_NAME]
 MAX_SURPLUS = 2**26  # number of configured values that the files may lack
 
 
@@ -149,16 +150,14 @@ class ElmoPreTrainedModel(PreTrainedModel):
         hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
         hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
         weights = None if state_dict is None else dict(state_dict)  # transformers empties it
-        names = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or an index of shards
-        one_or_shards = [Path(save_directory, name) for name in names]
-        before = [_read_stamp(path) for path in one_or_shards]
         super().save_pretrained(save_directory, is_main_process, weights, **kwargs)
-        if is_main_process and all(path.exists() for path in one_or_shards):
-            # transformers keeps the other kind of an earlier save, and would load the one file.
-            for path, stamp in zip(one_or_shards, before, strict=True):
-                if _read_stamp(path) == stamp:
-                    path.unlink()
-        for path in Path(save_directory).glob(WEIGHTS) if is_main_process else ():
+        folder = Path(save_directory)
+        single, index = folder / SAFE_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
+        if is_main_process and single.exists() and index.exists():
+            # transformers deletes old shards, but not an old index, nor an old single file, which
+            # it would load first.
+            (single if any(folder.glob(SHARDS)) else index).unlink()
+        for path in folder.glob(WEIGHTS) if is_main_process else ():
             set_usual_mode(path)
         if is_main_process and push_to_hub:
             hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
@@ -309,9 +308,3 @@ def set_usual_mode(path: Path) -> None:
         shutil.copymode(probe, path)
     finally:
         probe.unlink(missing_ok=True)
-
-
-def _read_stamp(path: Path) -> tuple[int, int] | None:
-    """Return a mark of a file that changes when it is written; None if it does not exist."""
-    status = path.stat() if path.exists() else None
-    return status and (status.st_ino, status.st_mtime_ns)

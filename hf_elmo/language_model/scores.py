@@ -94,9 +94,8 @@ def score_sentences(
     softmax = model.softmax
     start, end = vocabulary.boundary_ids
     for words, hidden in _predict(sentences, model, tokenizer):
-        whole = [word for word in words if word not in vocabulary]
-        if whole and vocabulary.pieces is not None:
-            raise ValueError(f"Expected pieces, as `vocabulary.read` makes them, got {whole[0]!r}.")
+        if vocabulary.pieces is not None:
+            _check_pieces(words, vocabulary)
         ids = vocabulary.convert_words_to_ids(words)
         num_unknown = ids.count(vocabulary.unknown_id)
         targets = torch.tensor([start, *ids, end], device=model.device)
@@ -203,6 +202,12 @@ def _predict(
         if model.config.bidirectional:
             hidden.append(torch.cat([top[:, size:], boundaries[1:, size:]]))
         yield words, hidden
+
+
+def _check_pieces(words: Sequence[str], vocabulary: TargetVocabulary) -> None:
+    for word in words:
+        if word not in vocabulary:
+            raise ValueError(f"Expected pieces, as `vocabulary.read` makes them, got {word!r}.")
 
 
 def _copy(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:

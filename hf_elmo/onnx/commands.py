@@ -90,10 +90,9 @@ def export(
     logging.disable_progress_bar()
     loaded, tokenizer = _load(name), ElmoTokenizer.from_pretrained(name)
     output.mkdir(parents=True, exist_ok=True)
-    others = [*CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS]
-    if Path(name).resolve() == output.resolve():  # the model's own folder has them
-        others = []
-    for file in (MODEL_FILE, *others):
+    is_own = Path(name).resolve() == output.resolve()  # the folder has all but the ONNX file
+    others = (*CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS)
+    for file in (MODEL_FILE, *(() if is_own else others)):
         check_output_file(output / file, overwrite=overwrite)
     known = {name: x for name, x in tokenizer.init_kwargs.items() if name not in LOCAL_SETTINGS}
     settings = json.dumps(known, default=str)
@@ -107,7 +106,7 @@ def export(
         metadata=metadata,
         overwrite=overwrite,
     )
-    if others:
+    if not is_own:
         loaded.config.save_pretrained(output)
         tokenizer.save_pretrained(output)
         words = cached_file(name, STATIC_WORDS, **OPTIONAL_FILE)

@@ -62,5 +62,7 @@ def make_task_card(
 
 def have_same_text(card: str, other: str) -> bool:
     """Return whether two cards differ at most in their scores."""
-    lines = ([x for x in text.splitlines() if not SCORE.fullmatch(x)] for text in (card, other))
-    return next(lines) == next(lines)
+    first, second = (
+        [line for line in text.splitlines() if not SCORE.fullmatch(line)] for text in (card, other)
+    )
+    return first == second

@@ -120,7 +120,8 @@ def test_folder_of_a_head_converts_without_it(weights: Path, place: Path) -> Non
     named = {f"elmo.{name}": tensor for name, tensor in tensors.items()}
     save_file({**named, "classifier.weight": torch.ones(2, 8)}, place / "model/model.safetensors")
     result = convert_checkpoint(place / "model", place / "back.hdf5", to="bilm-hdf5")
-    assert result.left_out[0] == "model.safetensors: classifier.weight"
+    card = "README.md: licence, language and origin"
+    assert result.left_out == ("model.safetensors: classifier.weight", card)
     with h5py.File(weights) as old, h5py.File(place / "back.hdf5") as new:
         np.testing.assert_array_equal(new["char_embed"], old["char_embed"])
 
