@@ -17,7 +17,15 @@ from tqdm.std import TqdmDefaultWriteLock
 TqdmDefaultWriteLock.mp_lock = None  # forks share it: who is killed with it would stop all others
 
 Fault = Literal["kill", "full", "read-only", "interrupt", "terminate"]
-CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.truncate"}
+CHANGES = {
+    "os.link",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.symlink",
+    "os.truncate",
+}
 GROWING = {"open", "native write", "os.mkdir", "os.link"}  # what a full disk refuses
 WRITING = os.O_WRONLY | os.O_RDWR
 ERRORS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
@@ -142,3 +150,29 @@ def run(
     process.kill()
     process.join()
     return Result(process.exitcode, count.value)
+
+
+def check_finishes(
+    make: Callable[[Path], Callable[[], None]], folder: Path, fault: Fault, max_faults: int
+) -> None:
+    """Train with a fault at some of the changes, and then again by the same command.
+
+    Args:
+        make: Makes the command that writes a model into a folder.
+        folder: Where the models are written, one for each fault.
+        fault: What happens at a change.
+        max_faults: How many of the changes are tried.
+    """
+    whole = folder / "whole"
+    code, num_changes = run(make(whole), whole)
+    assert code == 0
+    expected = safetensors.torch.load_file(whole / "model.safetensors")
+    for at in range(1, num_changes + 1, -(-num_changes // max_faults)):
+        output = folder / f"at-{at}"
+        notes = write_notes(output)
+        first, second = run(make(output), output, fault, at), run(make(output), output)
+        assert second.exit_code == 0, (at, first, second)
+        found = safetensors.torch.load_file(output / "model.safetensors")
+        assert all(torch.equal(found[key], x) for key, x in expected.items()), (at, first)
+        assert all(note.exists() for note in notes), at
+        assert not (output / ".lock").exists(), at

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embed_outputs import read_vectors
+from embed_outputs import READERS
 from faulty_run import Fault, run
 
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -38,7 +38,7 @@ def test_the_same_command_finishes_what_failed(
     whole.parent.mkdir()
     code, num_changes = run(embed(whole), whole.parent)
     assert code == 0
-    expected = read_vectors(whole)
+    expected = list(READERS[whole.suffix](whole))
     step = 1 if fault == "kill" else num_changes // 5
 
     for at in range(1, num_changes + 1, step):
@@ -51,5 +51,5 @@ def test_the_same_command_finishes_what_failed(
             second = run(embed(output), folder)
             assert second.exit_code == 0, (at, first, second)
         assert [path.name for path in folder.iterdir()] == [output.name], at
-        for value, right in zip(read_vectors(output), expected, strict=True):
+        for value, right in zip(READERS[output.suffix](output), expected, strict=True):
             np.testing.assert_array_equal(value, right, err_msg=str(at))

@@ -1,12 +1,11 @@
 """`pretrain` killed or refused at changes of the file system: the same command finishes it."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
-from faulty_run import Fault, run, write_notes
-from safetensors.torch import load_file
+from faulty_run import Fault, check_finishes
 
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
@@ -57,18 +56,4 @@ def pretrain(tmp_path: Path, tiny_config: ElmoConfig) -> Callable[..., Callable[
 def test_the_same_command_finishes_what_failed(
     pretrain: Callable[..., Callable[[], None]], tmp_path: Path, name: str, fault: Fault
 ) -> None:
-    whole = tmp_path / "whole"
-    code, num_changes = run(pretrain(whole, RECIPES[name]), whole)
-    assert code == 0
-    expected = load_file(whole / "model.safetensors")
-    step = -(-num_changes // MAX_FAULTS[fault])
-
-    for at in range(1, num_changes + 1, step):
-        output = tmp_path / f"at-{at}"
-        notes = write_notes(output)
-        first = run(pretrain(output, RECIPES[name]), output, fault, at)
-        second = run(pretrain(output, RECIPES[name]), output)
-        assert second.exit_code == 0, (at, first, second)
-        for key, value in load_file(output / "model.safetensors").items():
-            assert torch.equal(value, expected[key]), (at, key, first)
-        assert all(note.exists() for note in notes), at
+    check_finishes(partial(pretrain, recipe=RECIPES[name]), tmp_path, fault, MAX_FAULTS[fault])

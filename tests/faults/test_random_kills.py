@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bilm_tf import make_bilm, write_bilm
-from embed_outputs import read_vectors
+from embed_outputs import READERS
 from faulty_run import run
 from tqdm import tqdm
 
@@ -80,7 +80,8 @@ def _convert(source: Path, output: Path, to: str) -> None:
 def check_same(output: Path, whole: Path) -> None:
     """Check what a command is for: vectors up to rounding, all else bit for bit."""
     if output.name.startswith("vectors"):  # a word's vector has the rounding of its batch
-        for value, right in zip(read_vectors(output), read_vectors(whole), strict=True):
+        read = READERS[output.suffix]
+        for value, right in zip(read(output), read(whole), strict=True):
             np.testing.assert_allclose(value, right, rtol=0, atol=2e-6)
     elif whole.is_dir():
         for path in whole.glob("*.safetensors"):

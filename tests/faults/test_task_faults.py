@@ -4,9 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from faulty_run import Fault, run, write_notes
-from safetensors.torch import load_file
+from faulty_run import Fault, check_finishes
 
 from hf_elmo.__main__ import app
 
@@ -34,19 +32,4 @@ def train(tmp_path: Path, tiny_folder: Path) -> Callable[[Path], Callable[[], No
 def test_the_same_command_finishes_what_failed(
     train: Callable[[Path], Callable[[], None]], tmp_path: Path, fault: Fault
 ) -> None:
-    whole = tmp_path / "whole"
-    code, num_changes = run(train(whole), whole)
-    assert code == 0
-    expected = load_file(whole / "model.safetensors")
-    step = -(-num_changes // MAX_FAULTS[fault])
-
-    for at in range(1, num_changes + 1, step):
-        output = tmp_path / f"at-{at}"
-        notes = write_notes(output)
-        first = run(train(output), output, fault, at)
-        second = run(train(output), output)
-        assert second.exit_code == 0, (at, first, second)
-        for key, value in load_file(output / "model.safetensors").items():
-            assert torch.equal(value, expected[key]), (at, key, first)
-        assert all(note.exists() for note in notes), at
-        assert not (output / ".lock").exists(), at
+    check_finishes(train, tmp_path, fault, MAX_FAULTS[fault])

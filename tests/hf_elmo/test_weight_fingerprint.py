@@ -176,6 +176,18 @@ def write_through_data(model: ElmoModel) -> None:
         weight.data.mul_(1.5)
 
 
+def write_through_data_in_training(model: ElmoModel) -> None:
+    model.train()
+    compute(model)
+    write_through_data(model)
+    model.eval()
+
+
+def replace_a_parameter(model: ElmoModel) -> None:
+    layer = model.forward_lstm.layers[1]
+    layer.input_weight = nn.Parameter(layer.input_weight * 2)
+
+
 def take_fused_steps(model: ElmoModel) -> None:
     model.train()
     learn(model)
@@ -227,6 +239,8 @@ CHANGES = [
     change_parametrizations,
     remove_parametrizations,
     write_through_data,
+    write_through_data_in_training,
+    replace_a_parameter,
     take_fused_steps,
     learn,
     merge_an_adapter,

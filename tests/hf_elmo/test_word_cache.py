@@ -64,25 +64,6 @@ def test_vectors_are_right_whatever_the_bound(num_entries: int) -> None:
         assert len(cache) <= num_entries
 
 
-def change_in_place(model: ElmoModel) -> None:
-    with torch.no_grad():
-        model.token_encoder.projection.bias += 1
-
-
-def load(model: ElmoModel) -> None:
-    model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()})
-
-
-def load_by_assignment(model: ElmoModel) -> None:
-    state = {name: value + 1 for name, value in model.state_dict().items()}
-    model.load_state_dict(state, assign=True)
-
-
-def replace_data(model: ElmoModel) -> None:
-    weight = model.token_encoder.projection.weight
-    weight.data = weight.data + 1
-
-
 def write_past_the_count(model: ElmoModel) -> None:
     weight = model.token_encoder.projection.weight
     weight.data.copy_(weight * 0.9)  # as averages of weights are set
@@ -103,44 +84,7 @@ def wrap_forward(model: ElmoModel) -> None:
     projection.forward = lambda x: inner(x) + 1
 
 
-def parametrize(model: ElmoModel) -> None:
-    class Double(torch.nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return 2 * x
-
-    torch.nn.utils.parametrize.register_parametrization(
-        model.token_encoder.projection, "weight", Double()
-    )
-
-
-def round_off(model: ElmoModel) -> None:
-    model.half().float()
-
-
-def train(model: ElmoModel) -> None:
-    model.train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    model.encode_words(make_ids(model.config, ["a"]), None).sum().backward()
-    optimizer.step()
-    model.eval()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        change_in_place,
-        load,
-        load_by_assignment,
-        replace_data,
-        write_past_the_count,
-        round_off,
-        train,
-        hook,
-        hook_before,
-        wrap_forward,
-        parametrize,
-    ],
-)
+@pytest.mark.parametrize("change", [write_past_the_count, hook, hook_before, wrap_forward])
 def test_changed_weights_give_changed_vectors(
     tiny_model: ElmoModel, change: Callable[[ElmoModel], None]
 ) -> None:

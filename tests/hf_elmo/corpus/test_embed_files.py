@@ -7,7 +7,7 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from embed_outputs import READERS
 from pyarrow import parquet
-from safetensors.numpy import load_file
-from spacy.tokens import DocBin
-from spacy.vocab import Vocab
 from typer.testing import CliRunner
 
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -40,6 +38,7 @@ SENTENCES = [
     ["A", "river", "bank"],
 ]
 SETTINGS = Settings(max_batch_tokens=4)  # the long sentence comes in pieces
+OUTPUTS = [f"vectors{suffix}" for suffix in READERS]
 NUM_PARTS = 4  # of sentences 0 to 2, 3, 4, 5 and 6
 
 
@@ -50,53 +49,8 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def read_hdf5(path: Path) -> Iterator[np.ndarray]:
-    with h5py.File(path) as file:
-        for number in range(len(file) - 1):
-            yield file[str(number)][:]
-
-
-def read_npz(path: Path) -> Iterator[np.ndarray]:
-    with np.load(path) as arrays:
-        for number in range(len(arrays.files)):
-            yield arrays[str(number)]
-
-
-def read_safetensors(path: Path) -> Iterator[np.ndarray]:
-    index = json.loads((path / "index.json").read_text())["weight_map"]
-    for number in range(len(index)):
-        yield load_file(path / index[str(number)])[str(number)]
-
-
-def read_docbin(path: Path) -> Iterator[np.ndarray]:
-    for part in sorted(path.iterdir()):
-        for doc in DocBin().from_disk(part).get_docs(Vocab()):
-            (((_, name, _, _), vectors),) = doc.user_data.items()
-            if name != "elmo_pooled":
-                assert vectors.shape[-2] == len(doc)
-            assert (name == "elmo_layers") == (vectors.ndim == 3)
-            yield vectors
-
-
-def read_parquet(path: Path) -> Iterator[np.ndarray]:
-    table = parquet.read_table(path)
-    assert table["id"].to_pylist() == list(range(len(table)))
-    layout = json.loads(table.schema.metadata[b"hf_elmo"])
-    for numbers in table["vectors"]:
-        yield numbers.values.to_numpy().reshape(layout["layers"], -1, layout["width"])
-
-
-OUTPUTS = {
-    "vectors.h5": read_hdf5,
-    "vectors.npz": read_npz,
-    "vectors.parquet": read_parquet,
-    "vectors.safetensors": read_safetensors,
-    "vectors.spacy": read_docbin,
-}
-
-
 def check(path: Path, model: ElmoModel, **options: Any) -> None:
-    results = list(OUTPUTS[path.name](path))
+    results = list(READERS[path.suffix](path))
     expected = list(embed(SENTENCES, model, tokenizer, **{"layers": "all", **options}))
     assert len(results) == len(SENTENCES)
     for result, vectors in zip(results, expected, strict=True):
@@ -441,7 +395,7 @@ def test_a_shard_keeps_the_numbers_of_its_sentences(
     elif name == "vectors.safetensors":
         assert list(json.loads((output / "index.json").read_text())["weight_map"]) == [*"01256"]
     else:
-        assert [len(vectors) for vectors in read_docbin(output)] == [6, 0, 3, 1, 3]
+        assert [len(vectors) for vectors in READERS[".spacy"](output)] == [6, 0, 3, 1, 3]
 
 
 def test_ids_go_into_parquet_only(tiny_model: ElmoModel, tmp_path: Path) -> None:

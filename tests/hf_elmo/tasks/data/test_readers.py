@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from task_files import make_document, write
 
 from hf_elmo.tasks.data.documents import read_documents
@@ -185,6 +188,34 @@ def test_the_examples_of_the_docs_are_read(
 ) -> None:
     read, name = reader
     assert read(write(tmp_path, BLOCKS[place], name))
+
+
+HURTFUL = [b"", b"\0", b"\xff", b"\n", b"\t", b" ", b"(", b")", b"*", b"[" * 9999, b"1e999"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "reader"), list(enumerate(READERS)))
+@settings(max_examples=200, deadline=None)
+@given(
+    edits=st.lists(
+        st.tuples(st.integers(0, 10**6), st.integers(0, 9), st.sampled_from(HURTFUL)), max_size=4
+    )
+)
+def test_a_damaged_file_raises_only_the_documented_error(
+    place: int,
+    reader: tuple[Callable[[Path], Any], str],
+    edits: list[tuple[int, int, bytes]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    data = BLOCKS[place].encode()
+    for position, length, replacement in edits:
+        start = position % (len(data) + 1)
+        data = data[:start] + replacement + data[start + length :]
+    read, name = reader
+    path = tmp_path_factory.getbasetemp() / f"damaged-{place}-{name}"
+    path.write_bytes(data)
+    with suppress(ValueError):
+        read(path)
 
 
 @pytest.mark.parametrize(
