@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import torch
 from spacy.language import Language
@@ -40,7 +40,6 @@ from .segments import Segment, SegmentBy
 
 # Maximum number of words per batch of `pipe`: enough to find sentences of similar length.
 WORDS_AT_ONCE = 16384
-WEAK_NAMES = ("_tensor_setters", "_tensor_readers")  # attributes that cannot be pickled
 
 SetTensor: TypeAlias = bool | Literal["auto"]
 
@@ -83,8 +82,8 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         name: Name of the component.
         model: Model of `spacy_elmo.ElmoModel.v1`.
         segment: Input of the biLM. `"sents"` = the doc's sentences; `"doc"` = the complete doc;
-            `"auto"` = the sentences if an earlier component has set them, else the complete doc.
-            Long inputs run in windows, with the same result.
+            `"auto"` = the sentences if the doc has them, from an earlier component or an
+            earlier run, else the complete doc. Long inputs run in windows, with the same result.
         max_length: Maximum number of words; longer sentences are split into parts without shared
             context. Splitting is faster for long docs without sentences. None = never split.
         max_batch_tokens: Time steps per forward pass, to bound memory; None = 2048.
@@ -134,6 +133,7 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         if not frozen:
             shim.dtype = "float32"  # even if the model's own weights have half precision
         self.vocab = nlp.vocab
+        self._find_nlp: Callable[[], Language | None] = ref(nlp)
         self.model = model
         self.name = name
         self.set_tensor = set_tensor
@@ -146,9 +146,9 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         shim.store_weights = store_weights
         if device is not None:
             shim.device = _find_device(device)
-        # Later components that set `doc.tensor`, and listeners that read it; names of components.
-        self._tensor_setters: WeakKeyDictionary[Tok2Vec, str] = WeakKeyDictionary()
-        self._tensor_readers: WeakKeyDictionary[Tok2VecListener, str] = WeakKeyDictionary()
+        # Names of later components that set `doc.tensor`, and of those whose listeners read it.
+        self._tensor_setters: set[str] = set()
+        self._tensor_readers: set[str] = set()
         model.attrs["replace_listener"] = replace_listener
         model.attrs["replace_listener_cfg"] = replace_listener_config
         register_extensions()
@@ -336,7 +336,11 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
     @listener_map.setter
     def listener_map(self, listeners: dict[str, list[ThincModel]]) -> None:
-        self.source.listener_map = listeners  # spaCy sets {} before `find_listeners`
+        # spaCy sets {}, and then calls `find_listeners` for all components that are not disabled.
+        self.source.listener_map = listeners
+        nlp = self._find_nlp()
+        for names in (self._tensor_setters, self._tensor_readers):
+            names.intersection_update(() if nlp is None else nlp.disabled)
 
     @property
     def listeners(self) -> list[ThincModel]:
@@ -362,15 +366,13 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         """Connect the ELMo listeners of a component; note what sets or reads `doc.tensor`.
 
         Raises:
-            ValueError: If a `spacy.Tok2VecListener.v1` names this component as its upstream.
+            ValueError: If a `spacy.Tok2VecListener.v1` names this component as its upstream, or
+                would read its vectors from `doc.tensor` instead of those of a `tok2vec` component.
         """
         if not isinstance(getattr(component, "model", None), Model):
             return
         if isinstance(component, Tok2Vec):
-            self._tensor_setters[component] = component.name
-        for known, name in list(self._tensor_readers.items()):
-            if name == component.name:  # its listeners may have been replaced
-                del self._tensor_readers[known]
+            self._tensor_setters.add(component.name)
         for node in component.model.walk():
             if isinstance(node, Tok2VecListener):
                 if node.upstream_name == self.name:
@@ -379,7 +381,12 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
                         f"the model of component {component.name!r}, got a "
                         "spacy.Tok2VecListener.v1, which can read a 'tok2vec' component alone."
                     )
-                self._tensor_readers[node] = component.name
+                if self.set_tensor is True and not self._tensor_setters:
+                    raise ValueError(
+                        f'Expected set_tensor = "auto", got true: component {component.name!r} '
+                        f"needs doc.tensor for the vectors of a 'tok2vec' before {self.name!r}."
+                    )
+                self._tensor_readers.add(component.name)
             elif node.name == LISTENER_NAME and node.attrs["upstream"] in (ANY_UPSTREAM, self.name):
                 earlier = node.attrs["link"].find()
                 if earlier is not None:  # "*" refers to the last `elmo` before it
@@ -410,19 +417,14 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.source.finish_batch()
-        names = {"vocab", "model", "name", *vars(self)}
-        state = {name: getattr(self, name) for name in names}
-        state |= {name: dict(state[name]) for name in WEAK_NAMES}
-        return _unpickle, (type(self),), state
+        names = {"vocab", "model", "name", *vars(self)} - {"_find_nlp"}
+        return type(self).__new__, (type(self),), {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._find_nlp = lambda: None
         for name, value in state.items():
-            setattr(self, name, WeakKeyDictionary(value) if name in WEAK_NAMES else value)
+            setattr(self, name, value)
         register_extensions()
-
-
-def _unpickle(kind: type[Elmo]) -> Elmo:
-    return kind.__new__(kind)
 
 
 def _find_device(name: str) -> torch.device:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from spacy import util
 from spacy.language import Language
+from spacy.parts_of_speech import IDS  # type: ignore[import-not-found]
+from spacy.pipeline.textcat import textcat_score
+from spacy.scorer import get_ner_prf
 from spacy.tokens import Doc, Span
+from spacy.training import Example
 from thinc.api import Model, get_torch_default_device
 
 from .architecture import DocLayers, ThincModel, get_shim
@@ -75,6 +79,9 @@ class ElmoTask(SavedComponent):
         model: Folder of the trained model, or its name on the Hugging Face Hub.
         predicate_pos: Parts of speech of predicates, for semantic roles; `doc.spans["predicates"]`
             overrides them.
+
+    Raises:
+        ValueError: If a part of speech is not one of spaCy's.
     """
 
     def __init__(self, nlp: Language, name: str, model: str, predicate_pos: list[str]) -> None:
@@ -82,6 +89,11 @@ class ElmoTask(SavedComponent):
         self.name = name
         self.source_name = model
         self.predicate_pos = list(predicate_pos)
+        unknown = set(predicate_pos) - IDS.keys()
+        if unknown:
+            raise ValueError(
+                f"Expected predicate_pos such as VERB or AUX, as in token.pos_, got {unknown}."
+            )
         self._device = get_torch_default_device()  # of this thread: others have their own default
         self._loaded: TaskModel | None = None
         self._compared: tuple[Any, bool] | None = None  # fingerprints, result of `_is_same`
@@ -168,6 +180,18 @@ class ElmoTask(SavedComponent):
 
         task, model, _ = self.load()
         return predict(task, model, inputs, examples, find=getattr(model, finds))
+
+    def score(self, examples: Iterable[Example], **settings: Any) -> dict[str, Any]:
+        """Score entities or sentiment for `nlp.evaluate`, as spaCy's `ner` and `textcat` do.
+
+        For the other tasks there is no score: use `python -m hf_elmo test`.
+        """
+        task, model, _ = self.load()
+        if task.name == "ner":
+            return get_ner_prf(examples)
+        if task.name == "sentiment":
+            return textcat_score(examples, **{**settings, "labels": model.config.label_names})
+        return {}
 
     # Two texts
 

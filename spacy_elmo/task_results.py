@@ -1,5 +1,6 @@
 """Conversion of docs to examples of a task, and of predictions to annotations of docs."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # as in stored_bilm.py
     from hf_elmo.tasks.data.sentences import LabelledSentence, TaggedSentence
 
 PREDICATES_NAME = "predicates"
-CLUSTER_PREFIX = "coref_clusters_"
+CLUSTER_PREFIX = "coref_clusters_"  # and a number
 Example = TypeVar("Example")
 Found = TypeVar("Found")
 
@@ -98,7 +99,8 @@ def _read_frames(
     from hf_elmo.tasks.data.frames import Frame
 
     if PREDICATES_NAME in doc.spans:
-        predicates = {span.start for span in doc.spans[PREDICATES_NAME]}
+        spans = doc.spans[PREDICATES_NAME]
+        predicates = {next((token.i for token in span if not token.is_space), -1) for span in spans}
     elif doc.has_annotation("POS") or not segments:
         predicates = {token.i for token in doc if token.pos_ in predicate_pos}
     else:
@@ -134,7 +136,7 @@ def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[
 def _write_clusters(
     doc: Doc, placed: list[Placed["Document"]], found: list[list[list[tuple[int, int]]]]
 ) -> None:
-    for name in [name for name in doc.spans if name.startswith(CLUSTER_PREFIX)]:
+    for name in [name for name in doc.spans if re.fullmatch(rf"{CLUSTER_PREFIX}\d+", name)]:
         del doc.spans[name]
     for (rows, _), clusters in zip(placed, found, strict=True):
         for number, cluster in enumerate(clusters, start=1):

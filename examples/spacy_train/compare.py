@@ -74,6 +74,8 @@ def choose_tasks(tasks: str | None, own: Sequence[str]) -> dict[str, Task]:
                 f"Expected NAME:CONFIG:TRAIN:DEV:TEST, CONFIG one of {', '.join(METRICS)}, got "
                 f"{setting}."
             )
+        if name in TASKS:
+            raise typer.BadParameter(f"Expected another name than the public task {name!r} has.")
         chosen[name] = Task(name, *parts)
     return chosen
 

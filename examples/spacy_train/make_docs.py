@@ -58,13 +58,15 @@ def read_spans(text: str, vocab: Vocab) -> Iterator[Doc]:
 def _read_tagged(text: str, vocab: Vocab) -> Iterator[tuple[Doc, list[list[Span]]]]:
     for block in re.split(r"\n\s*\n", text.strip()):
         rows = [line.split("\t") for line in block.split("\n")]
+        if rows[0][0] == "-DOCSTART-":  # marks the start of a document
+            continue
         words, *columns = zip(*rows, strict=True)
         doc = Doc(vocab, words=words)
         yield doc, [biluo_tags_to_spans(doc, iob_to_biluo(list(column))) for column in columns]
 
 
 def read_trees(text: str, vocab: Vocab) -> Iterator[Doc]:
-    for line in text.splitlines():
+    for line in text.strip().split("\n"):
         words = [
             word.replace("-LRB-", "(").replace("-RRB-", ")").replace("\\/", "/")
             for word in re.findall(r"([^\s()]+)\)", line)
@@ -73,15 +75,18 @@ def read_trees(text: str, vocab: Vocab) -> Iterator[Doc]:
 
 
 def read_questions(text: str, vocab: Vocab) -> Iterator[Doc]:
-    for line in text.splitlines():
+    for line in text.strip().split("\n"):
         label, *words = line.split()
         yield _make_labelled(vocab, words, label.split(":")[0], TREC_LABELS)
 
 
 def read_labelled(text: str, vocab: Vocab) -> Iterator[Doc]:
     """Read lines with a label and the words of a sentence, separated by spaces."""
-    rows = [line.split() for line in text.splitlines() if line.strip()]
+    # Not str.splitlines, which also splits at characters such as U+2028.
+    rows = [line.split() for line in text.split("\n") if line.strip()]
     labels = tuple(sorted({label for label, *_ in rows}))
+    if alone := [row[0] for row in rows if len(row) == 1]:
+        raise typer.BadParameter(f"Expected a label and words in each line, got {alone[0]!r}.")
     for label, *words in rows:
         yield _make_labelled(vocab, words, label, labels)
 
@@ -103,7 +108,7 @@ FILES = {
     "wikigold": _source("ner/wikigold/{}.conll", read_entities),
     "litbank": _source("ner/litbank/{}.conll", read_spans),
     "sst5": _source("sst5/{}.txt", read_trees),
-    "trec": _source("trec/{}.txt", read_questions),
+    "trec": Source(("trec/train.txt", "", "trec/test.txt"), read_questions),
 }
 FORMATS = {
     "treebank": read_treebank,
@@ -141,7 +146,7 @@ def parse_source(task: str) -> tuple[str, Source]:
 def read_split(data: Path, source: Source, split: str, vocab: Vocab) -> list[Doc]:
     """Read a split; without a development file, every tenth training doc is in that split."""
     paths = dict(zip(SPLITS, source.paths, strict=True))
-    has_dev = _find(data, paths["dev"]) is not None
+    has_dev = bool(paths["dev"])
     name = "train" if split == "dev" and not has_dev else split
     path = _find(data, paths[name])
     if path is None:

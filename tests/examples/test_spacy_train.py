@@ -123,6 +123,39 @@ def test_files_of_ones_own_become_docs(make_docs: ModuleType, tmp_path: Path) ->
     assert (doc.text, doc.cats) == ("A film ", {"bad": 1.0, "good": 0.0})
 
 
+def test_lines_end_at_newlines_alone(make_docs: ModuleType) -> None:
+    text = "good A\u2028fine\x85film\nbad Too long\n"
+    docs = list(make_docs.read_labelled(text, spacy.blank("en").vocab))
+    assert [[token.text for token in doc] for doc in docs] == [
+        ["A", "fine", "film"],
+        ["Too", "long"],
+    ]
+
+
+def test_a_label_without_words_is_an_error(make_docs: ModuleType) -> None:
+    with pytest.raises(typer.BadParameter, match="Expected a label and words in each line, got"):
+        list(make_docs.read_labelled("good A film\nbad\n", spacy.blank("en").vocab))
+
+
+def test_starts_of_documents_are_no_sentences(make_docs: ModuleType) -> None:
+    docs = list(make_docs.read_entities(f"-DOCSTART-\tO\n\n{ENTITIES}", spacy.blank("en").vocab))
+    assert [len(doc.ents) for doc in docs] == [1, 0]
+
+
+def test_a_named_file_for_development_that_is_absent_is_an_error(
+    make_docs: ModuleType, data: Path
+) -> None:
+    setting = "mine:labelled:trec/train.txt:trec/dve.txt:trec/test.txt"
+    _, source = make_docs.parse_source(setting)
+    with pytest.raises(typer.BadParameter, match=r"No file trec/dve\.txt"):
+        make_docs.read_split(data, source, "dev", spacy.blank("en").vocab)
+
+
+def test_a_task_of_ones_own_cannot_have_the_name_of_a_public_one(compare: ModuleType) -> None:
+    with pytest.raises(typer.BadParameter, match="another name than the public task 'trec' has"):
+        compare.choose_tasks(None, ["trec:textcat:a.spacy:b.spacy:c.spacy"])
+
+
 @pytest.mark.parametrize("program", ["make_docs", "compare"])
 @pytest.mark.parametrize("setting", ["mine:entities:train", "mine:verses:a:b:c"])
 def test_task_of_another_form_is_an_error_that_shows_it(

@@ -15,6 +15,7 @@ import spacy
 import torch
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
 from task_cases import BANK, CAT, save_case
 
 from hf_elmo import ElmoModel, ElmoTokenizer
@@ -46,9 +47,9 @@ AddTask = Callable[..., Any]
 def add_task(nlp: Language, tiny_model: ElmoModel, tmp_path: Path) -> AddTask:
     """Add the component with a tiny model of a task."""
 
-    def add(name: str, **fields: Any) -> Any:
+    def add(name: str, component: str = "elmo_task", **fields: Any) -> Any:
         save_case(tiny_model, name, tmp_path / name, **{**STATIC, **fields})
-        return nlp.add_pipe("elmo_task", config={"model": str(tmp_path / name)})
+        return nlp.add_pipe("elmo_task", component, config={"model": str(tmp_path / name)})
 
     return add
 
@@ -120,7 +121,7 @@ def test_predicates_may_be_named(nlp: Language, add_task: AddTask) -> None:
     doc = Doc(nlp.vocab, words=CAT)
     with pytest.raises(ValueError, match="Expected a doc with known predicates"):
         component(doc)
-    doc.spans["predicates"] = [doc[3:4]]
+    doc.spans["predicates"] = [doc[3:4], doc[:0]]
     (found,) = predict(component, [Frame(CAT, 3, [])])
     assert [(r.label, r.span.start) for r in component(doc)._.srl] == [
         (s.label, s.start) for s in found
@@ -138,6 +139,31 @@ def test_predicates_may_be_other_parts_of_speech(
     assert [(r.predicate.i, r.label) for r in component(doc)._.srl] == [(1, s.label) for s in found]
 
 
+def test_parts_of_speech_that_spacy_does_not_know_are_refused(nlp: Language) -> None:
+    with pytest.raises(ValueError, match=r"Expected predicate_pos such as VERB .*, got {'VBD'}"):
+        nlp.add_pipe("elmo_task", config={"model": "x", "predicate_pos": ["VERB", "VBD"]})
+
+
+def test_the_predicate_is_the_first_word_of_its_span(nlp: Language, add_task: AddTask) -> None:
+    component, doc = add_task("srl"), make_doc(nlp, has_space=True)
+    doc.spans["predicates"] = [doc[3:5]]  # white space, and a word
+    assert {role.predicate.i for role in component(doc)._.srl} == {4}
+
+
+def test_entities_and_labels_are_scored_as_spacy_scores_its_own(
+    nlp: Language, add_task: AddTask
+) -> None:
+    ner, sentiment = (add_task(name, component=name) for name in ("ner", "sentiment"))
+    gold = sentiment(ner(make_doc(nlp)))
+    best = max(gold.cats, key=gold.cats.__getitem__)
+    gold.cats = {label: float(label == best) for label in gold.cats}
+    gold.ents = gold.ents[1:]
+    scores = nlp.evaluate([Example(make_doc(nlp), gold)])
+    assert scores["ents_p"] == pytest.approx(len(gold.ents) / (len(gold.ents) + 1))
+    assert scores["cats_micro_f"] == 1
+    assert add_task("coref").score([]) == {}
+
+
 def test_the_model_is_loaded_when_the_pipeline_is_initialized(nlp: Language) -> None:
     nlp.add_pipe("elmo_task", config={"model": "absent"})
     with pytest.raises(OSError, match="got 'absent'"):
@@ -146,9 +172,11 @@ def test_the_model_is_loaded_when_the_pipeline_is_initialized(nlp: Language) -> 
 
 def test_clusters_of_an_earlier_run_are_removed(nlp: Language, add_task: AddTask) -> None:
     doc = make_doc(nlp)
-    doc.spans["coref_clusters_99"] = [doc[0:1], doc[2:3]]
+    for name in ("coref_clusters_99", "coref_clusters_gold"):
+        doc.spans[name] = [doc[0:1], doc[2:3]]
     add_task("coref")(doc)
     assert "coref_clusters_99" not in doc.spans
+    assert "coref_clusters_gold" in doc.spans
 
 
 def test_clusters_are_those_of_the_document(nlp: Language, add_task: AddTask) -> None:
