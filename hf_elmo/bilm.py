@@ -150,7 +150,8 @@ class ElmoBilm:
             state: State that an earlier call returned for the same number of sentences; None =
                 zeros: the vectors of a sentence then depend on its words only.
             keep_sentence_boundaries: Whether outputs also have rows for `<S>`, directly before the
-                first word, and `</S>`, directly after the last word.
+                first word, and `</S>`, directly after the last word. A `mix_layer_norm` then
+                counts them too, as AllenNLP does.
             output_hidden_states: Whether `hidden_states` is returned; None = as configured.
             **kwargs: Ignored (transformers passes extra arguments).
 

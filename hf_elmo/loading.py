@@ -81,8 +81,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Load a model as `PreTrainedModel.from_pretrained` does, but check its biLM strictly.
 
         Raises:
-            ValueError: If a file is damaged, weights are not finite floating-point numbers, or the
-                tokenizer does not fit. Also if a tensor of the biLM is missing or surplus, unless
+            ValueError: If a file is damaged, weights are not finite floating-point numbers, the
+                tokenizer does not fit, or a trained mix leaves out other layers than `mix_layers`
+                says. Also if a tensor of the biLM is missing or surplus, unless
                 the caller asks for the report (`output_loading_info=True`). Missing or surplus
                 tensors of heads give transformers' usual warning.
             RuntimeError: If a tensor is misshapen. `ignore_mismatched_sizes=True` allows this in
@@ -111,6 +112,9 @@ class ElmoPreTrainedModel(PreTrainedModel):
         check_shapes(report, name, allows_misshapen_heads)
         if getattr(model, "hf_quantizer", None) is None:
             check_weights(model.state_dict())
+        for module in model.modules():
+            if isinstance(module, ElmoScalarMix):
+                module.check_left_out(name)
         model._freeze()  # transformers makes new, trainable parameters when it loads
         if not cls.is_remote_code():
             vars(model.config).pop("auto_map", None)  # names files that saving would not write
@@ -152,11 +156,18 @@ class ElmoPreTrainedModel(PreTrainedModel):
         weights = None if state_dict is None else dict(state_dict)  # transformers empties it
         super().save_pretrained(save_directory, is_main_process, weights, **kwargs)
         folder = Path(save_directory)
-        single, index = folder / SAFE_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
-        if is_main_process and single.exists() and index.exists():
+        names = SAFE_WEIGHTS_NAME, SHARDS, SAFE_WEIGHTS_INDEX_NAME
+        if variant := kwargs.get("variant"):
+            names = (
+                f"model.{variant}.safetensors",
+                f"model.{variant}-*-of-*.safetensors",
+                f"{SAFE_WEIGHTS_INDEX_NAME.removesuffix('.json')}.{variant}.json",
+            )
+        single, shards, index = names
+        if is_main_process and (folder / single).exists() and (folder / index).exists():
             # transformers deletes old shards, but not an old index, nor an old single file, which
             # it would load first.
-            (single if any(folder.glob(SHARDS)) else index).unlink()
+            (folder / (single if any(folder.glob(shards)) else index)).unlink()
         for path in folder.glob(WEIGHTS) if is_main_process else ():
             set_usual_mode(path)
         if is_main_process and push_to_hub:

@@ -77,7 +77,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             An `ElmoForPreTrainingOutput`, or its tuple with `return_dict=False`.
 
         Raises:
-            ValueError: As `ElmoModel`, or if the labels have another shape than the words.
+            ValueError: As `ElmoModel`, or if the labels have another shape than the words, or the
+                mask has a 0 between two words with labels given.
         """
         outputs: ElmoModelOutput = self.elmo(
             input_ids,
@@ -132,6 +133,10 @@ def _make_targets(labels: Tensor, framed: Tensor, config: ElmoConfig) -> tuple[T
     expected = (framed.shape[0], framed.shape[1] - 2)
     _check_shape(labels, expected)
     starts, ends = _find_boundaries(framed)
+    if (ends.int().argmax(dim=1) - starts.int().argmax(dim=1) >= framed.sum(dim=1)).any():
+        raise ValueError(
+            "Expected an attention_mask without a 0 between two words where labels are given."
+        )
     words = F.pad(labels, (1, 1)).masked_fill(~framed, IGNORED_LABEL)
     start, end = config.sentence_start_target_id, config.sentence_end_target_id
     forward = words.masked_fill(starts, IGNORED_LABEL).masked_fill(ends, end)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from runs import Settings, write_file
+from runs import Settings, hold_to_settings, write_file
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
@@ -77,6 +77,7 @@ def count_right(is_right: Array, texts: Sequence[Any]) -> Array:
 
 def make_once(name: str, compute: Callable[[Settings], Any], settings: Settings) -> None:
     """Compute a table and write it as JSON, unless the file exists."""
+    hold_to_settings(settings)
     path = settings.results / f"{name}.json"
     if not path.exists():
         write_file(path, json.dumps(compute(settings), ensure_ascii=False) + "\n")

@@ -286,6 +286,22 @@ def choose_epochs(task: str, config: str) -> int:
     return usual[name not in WITHOUT_CONTEXT]
 
 
+def hold_to_settings(settings: Settings) -> None:
+    """Refuse a folder with results of another biLM, or of other options of training."""
+    path = settings.results / "settings.json"
+    usual = {"model": BUNDLED_NAME, "options": []}
+    used = {"model": settings.model, "options": list(settings.options)}
+    has_results = any(settings.results.rglob("*.json"))
+    before = json.loads(path.read_text("utf-8")) if path.exists() else usual
+    if has_results and used != before:
+        raise ValueError(
+            f"Expected another folder for results: those in {settings.results} were made with "
+            f"{before}, these would be with {used}."
+        )
+    if used != usual:
+        write_file(path, json.dumps(used))
+
+
 def find_vectors(run: Run, settings: Settings) -> Path:
     """Find the file of the run's static vectors."""
     path = settings.vectors
@@ -299,6 +315,7 @@ def find_vectors(run: Run, settings: Settings) -> Path:
 
 def make(run: Run, settings: Settings) -> bool:
     """Train and test one model, and write its result; return False if the deadline comes first."""
+    hold_to_settings(settings)
     folder = run.find_folder(settings.results)
     if (folder / "result.json").exists():
         return True

@@ -33,7 +33,13 @@ from hf_elmo.training.time_bound import TimeBound
 
 from .modeling import load_bilm
 from .registry import TASKS, load_task_model
-from .static_vectors import STATIC_WORDS_NAME, StaticVectors, read_vectors, scale_vectors
+from .static_vectors import (
+    STATIC_WORDS_NAME,
+    StaticVectors,
+    checksum_words,
+    read_vectors,
+    scale_vectors,
+)
 from .task import Task, Use
 from .task import predict as predict_examples
 from .task_inputs import WordInputs
@@ -237,12 +243,14 @@ def _make_model(
     bilm = ElmoModel.from_pretrained(folder)
     given, _ = ElmoConfig.get_config_dict(folder)
     model_type = given.get("model_type", ElmoConfig.model_type)
-    if model_type != ElmoConfig.model_type:  # a task model, with the mix of its own task
+    is_classifier = any("Classification" in name for name in given.get("architectures") or ())
+    if model_type != ElmoConfig.model_type or is_classifier:  # with the mix of its own task
         for field in ("mix_layers", "mix_layer_norm", "mix_l2"):
             setattr(bilm.config, field, getattr(ElmoConfig, field))
     if static is not None:
         fields["static_vocab_size"] = 1 + len(static.words)
         fields["static_size"] = static.table.shape[1]
+        fields["static_checksum"] = checksum_words(static.words)
     model = task.model(task.make_config(preset, examples, bilm.config, **fields))
     load_bilm(model, bilm)
     if static is not None:

@@ -21,6 +21,7 @@ class ElmoTaskConfig(PreTrainedConfig):
         static_vocab_size: Rows of the table of static vectors, including row 0 for all other words;
             0 = no static vectors.
         static_size: Width of a static vector.
+        static_checksum: Checksum of the words of the static vectors; None = unknown.
         trains_static: Whether static vectors are trained.
         char_size: Width of a character's vector; 0 = the task has no character encoder.
         char_filter_width: Number of characters that a filter sees at once.
@@ -37,6 +38,7 @@ class ElmoTaskConfig(PreTrainedConfig):
     elmo_dropout: float | int = 0.0
     static_vocab_size: int = 0
     static_size: int = 0
+    static_checksum: int | None = None
     trains_static: bool = False
     char_size: int = 0
     char_filter_width: int = 3

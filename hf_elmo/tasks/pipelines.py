@@ -121,6 +121,7 @@ class ElmoNerPipeline(ElmoTaskPipeline):
     """Find named entities: `pipe("Anna went to Rome.")`."""
 
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
+        _refuse_pair(given)
         text = self.read_words(given["text"])
         return {"examples": (TaggedSentence(text.words, []),), "text": text}
 
@@ -174,8 +175,7 @@ class ElmoTextClassificationPipeline(ElmoTaskPipeline):
     def read(self, given: dict[str, Any]) -> dict[str, Any]:
         words = self.read_words(given["text"]).words
         if not self.elmo_task.has_several_sentences:
-            if given.get("text_pair") is not None:
-                raise TypeError(f"Expected one text, because the task labels texts, got {given!r}.")
+            _refuse_pair(given)
             return {"examples": (LabelledSentence(words, ""),)}
         if "text_pair" not in given:
             raise TypeError(f"Expected a dictionary with text and text_pair, got {given!r}.")
@@ -240,6 +240,11 @@ class ElmoCorefPipeline(ElmoTaskPipeline):
             for clusters in model_outputs["found"]
             for cluster in clusters
         ]
+
+
+def _refuse_pair(given: dict[str, Any]) -> None:
+    if given.get("text_pair") is not None:
+        raise TypeError(f"Expected one text, because the task labels texts, got {given!r}.")
 
 
 # The keys are model types of configurations, and names of tasks for `pipeline`.

@@ -81,7 +81,8 @@ def make_inputs(model: ElmoTaskModel, tokenizer: ElmoTokenizer, **options: Any) 
         **options: `HUB_OPTIONS` with which the model was loaded.
 
     Raises:
-        ValueError: If the model has static vectors but no name. The words are found by the name.
+        ValueError: If the model has static vectors, but no name to find their words by, or the file
+            beside it has other words.
     """
     words: list[str] = []
     if model.config.static_size:
@@ -93,5 +94,7 @@ def make_inputs(model: ElmoTaskModel, tokenizer: ElmoTokenizer, **options: Any) 
             )
         if (commit := getattr(model.config, "_commit_hash", None)) is not None:
             options["revision"] = commit  # a pipeline passes no revision
-        words = read_static_words(Path(str(cached_file(name, STATIC_WORDS_NAME, **options))))
+        path = Path(str(cached_file(name, STATIC_WORDS_NAME, **options)))
+        config = model.config
+        words = read_static_words(path, config.static_vocab_size - 1, config.static_checksum)
     return WordInputs(model, tokenizer, static_words=words)

@@ -146,8 +146,8 @@ class ElmoForSquad(ElmoTaskModel):
             inputs["attention_mask"][:, 0].bool(),
             self.config.max_answer_words,
         )
-        likely = out.start_logits.softmax(1).gather(1, starts[:, None])
-        likely = likely * out.end_logits.softmax(1).gather(1, ends[:, None])
+        likely = out.start_logits.float().softmax(1).gather(1, starts[:, None])
+        likely = likely * out.end_logits.float().softmax(1).gather(1, ends[:, None])
         return list(zip(starts.tolist(), ends.tolist(), likely[:, 0].tolist(), strict=True))
 
     def predict(self, **inputs: Tensor) -> list[tuple[int, int]]:
@@ -170,7 +170,8 @@ def find_best_spans(
     Returns:
         First and last words of the best spans, each of shape `(batch,)`.
     """
-    sums = start_scores[:, :, None] + end_scores[:, None, :]  # (batch, tokens, tokens)
+    starts, ends = start_scores.float(), end_scores.float()  # half precision would round sums
+    sums = starts[:, :, None] + ends[:, None, :]  # (batch, tokens, tokens)
     is_span = torch.ones_like(sums, dtype=torch.bool).triu().tril(max_width - 1)
     is_span &= mask[:, :, None] & mask[:, None, :]
     best = sums.masked_fill(~is_span, -torch.inf).flatten(1).argmax(dim=1)

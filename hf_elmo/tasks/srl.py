@@ -89,11 +89,13 @@ class ElmoForSrl(ElmoTaskModel):
             a sentence, averaged over sentences, plus `penalty()`.
 
         Raises:
-            ValueError: If no predicates are given.
+            ValueError: If no predicates are given, or one is outside of its sentence.
         """
         if predicates is None:
             raise ValueError("Expected predicates, the number of a word for each sentence.")
         words = self.read_words(inputs)
+        if not ((predicates >= 0) & (predicates < words.mask.sum(dim=1))).all():
+            raise ValueError(f"Expected predicates inside their sentences, got {predicates}.")
         places = torch.arange(words.mask.shape[1], device=words.mask.device)
         is_predicate = places == predicates[:, None]
         x = torch.cat([words.input, self.marks(is_predicate.long())], dim=-1)

@@ -1,6 +1,7 @@
 """Static word vectors, in addition to ELMo: reading, scaling, and the file of their words."""
 
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -127,6 +128,26 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         )
 
 
-def read_static_words(path: Path) -> list[str]:
-    """Read the words of static vectors, as `WordInputs.save` writes them."""
-    return path.read_bytes().decode("utf-8").split("\n")[:-1]
+def read_static_words(path: Path, num_words: int, checksum: int | None) -> list[str]:
+    """Read the words of static vectors, as `WordInputs.save` writes them.
+
+    Args:
+        path: File of the words.
+        num_words: How many words the model has vectors for.
+        checksum: Result of `checksum_words`; None = unknown.
+
+    Raises:
+        ValueError: If the file does not have these words.
+    """
+    words = path.read_bytes().decode("utf-8").split("\n")[:-1]
+    if len(words) != num_words or checksum not in (None, checksum_words(words)):
+        raise ValueError(
+            f"Expected the {num_words} words of the model's static vectors in {path}, got "
+            f"{len(words)} words or others: the file is damaged, or belongs to another model."
+        )
+    return words
+
+
+def checksum_words(words: Sequence[str]) -> int:
+    """Compute a checksum of words, in their order."""
+    return zlib.crc32("\n".join(words).encode())

@@ -35,7 +35,8 @@ class WordInputs:
             Runtime can run it. Otherwise, the model runs the biLM.
         tokenizer: Tokenizer of the biLM.
         static_words: The words of the model's static vectors; the first has row 1.
-        cache: Cache for the layers of a frozen biLM; None = no cache.
+        cache: Cache for the layers of a frozen biLM, whose weights must not change; None = no
+            cache.
 
     Attributes:
         tokenizer: Tokenizer of the biLM.
@@ -53,8 +54,6 @@ class WordInputs:
         self.tokenizer = tokenizer
         self._cache = cache
         self._fetch: FetchLayers | None = None
-        if cache is not None and model.config.num_mixes and model.is_bilm_frozen:
-            self._fetch = cache.fetch
         self._words = list(static_words)
         self._rows: dict[str, int] = {}
         for row, word in enumerate(static_words, start=1):
@@ -79,8 +78,9 @@ class WordInputs:
             ]
             inputs["static_ids"] = pad_sequence(rows, batch_first=True)
         found: list[Tensor] = []
-        if self._fetch is not None:
-            found = list(self._fetch(sentences, self._compute))
+        fetch = self._find_fetch()
+        if fetch is not None:
+            found = list(fetch(sentences, self._compute))
         elif self._can_compute_ahead():
             found = list(self._compute(sentences))
         if config.char_size or (config.num_mixes and not found):
@@ -94,6 +94,12 @@ class WordInputs:
             inputs["elmo_layers"] = layers.transpose(0, 1)
         return inputs
 
+    def _find_fetch(self) -> FetchLayers | None:
+        """Return the function that gets layers; that of the cache if the biLM is still frozen."""
+        if self._fetch is not None or self._cache is None or not self.model.config.num_mixes:
+            return self._fetch
+        return self._cache.fetch if self.model.is_bilm_frozen else None
+
     def _can_compute_ahead(self) -> bool:
         """Return whether the biLM is frozen and ONNX Runtime can compute its layers."""
         model = self.model
@@ -102,7 +108,7 @@ class WordInputs:
 
     def for_model(self, model: ElmoTaskModel) -> "WordInputs":
         """Return a `WordInputs` for a copy of the model (this object, if it has a cache)."""
-        if model is self.model or self._fetch is not None:
+        if model is self.model or self._find_fetch() is not None:
             return self
         other = copy(self)
         other.model = model
@@ -121,14 +127,14 @@ class WordInputs:
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Fill the cache before training, so that rounding does not depend on the batches."""
-        if self._fetch is None:
+        if (fetch := self._find_fetch()) is None:
             return
         with tqdm(total=len(sentences), desc="biLM", unit="sentence", disable=None) as bar:
             for start in range(0, len(sentences), SENTENCES_PER_FILL):
                 if self._cache is not None and self._cache.is_full:
                     return
                 chunk = sentences[start : start + SENTENCES_PER_FILL]
-                for _ in self._fetch(chunk, self._compute):
+                for _ in fetch(chunk, self._compute):
                     bar.update()
 
     def _tokenize(self, sentences: Sequence[Sequence[str]]) -> dict[str, Tensor]:

@@ -159,6 +159,23 @@ def test_processor_minutes_are_those_of_runs_on_a_cpu(load: Any) -> None:
     assert (show(runs), show(runs[2:])) == ("5", "")
 
 
+def test_results_of_another_bilm_are_not_taken_for_those_of_this_one(
+    runs: ModuleType, load: Any, tmp_path: Path
+) -> None:
+    settings = runs.Settings(tmp_path, tmp_path, tmp_path)
+    load("layers").make_once("table_0", lambda _: [1], settings)
+    load("layers").make_once("table_0", lambda _: [2], settings)
+    assert load("layers").read_table("table_0", tmp_path) == [1]
+    for other in ({"model": "mine"}, {"options": ["--batch-size", "1"]}):
+        with pytest.raises(ValueError, match="Expected another folder for results"):
+            load("layers").make_once("table_0", lambda _: [2], settings._replace(**other))
+        with pytest.raises(ValueError, match="Expected another folder for results"):
+            runs.make(runs.Run("ner", "elmo"), settings._replace(**other))
+    mine = settings._replace(results=tmp_path / "mine", model="mine")
+    for _ in range(2):
+        load("layers").make_once("table_0", lambda _: [3], mine)
+
+
 def test_no_run_starts_after_the_deadline(runs: ModuleType, tmp_path: Path) -> None:
     settings = runs.Settings(tmp_path, tmp_path, tmp_path, deadline=time.monotonic())
     assert not runs.make(runs.Run("ner", "elmo"), settings)

@@ -545,8 +545,31 @@ def test_a_loaded_model_trains_the_same_weights(
     tmp_path: Path,
 ) -> None:
     model = make_classifier(head, tiny_config, **settings)
+    model.features.scalar_mixes[0].set_initial_values()
     model.save_pretrained(tmp_path)
     assert list_trained(head.from_pretrained(tmp_path)) == list_trained(model)
+
+
+@pytest.mark.parametrize(("trained", "given"), [("all", "top"), ("top", "all")])
+def test_a_trained_mix_cannot_leave_out_other_layers(
+    tiny_config: ElmoConfig, trained: str, given: str, tmp_path: Path
+) -> None:
+    tiny_config.mix_layers = trained
+    ElmoForTokenClassification(tiny_config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"Expected mix_layers as the mix in .* was trained"):
+        ElmoForTokenClassification.from_pretrained(tmp_path, mix_layers=given)
+    assert ElmoModel.from_pretrained(tmp_path, mix_layers=given).config.mix_layers == given
+
+
+def test_labels_with_a_hole_in_the_mask_are_refused(tiny_config: ElmoConfig) -> None:
+    tiny_config.vocab_size = 7
+    model = ElmoForPreTraining(tiny_config)
+    ids, mask = make_batch(tiny_config, SENTENCES)
+    labels = torch.ones_like(mask)
+    assert model(ids, mask, labels=labels).loss.isfinite()
+    mask[0, 1] = 0
+    with pytest.raises(ValueError, match="an attention_mask without a 0 between two words"):
+        model(ids, mask, labels=labels)
 
 
 def list_trained(model: ElmoPreTrainedModel) -> set[str]:

@@ -45,17 +45,18 @@ def read_documents(path: Path) -> list[Document]:
         clusters = [sorted(spans) for spans in map(set, mentions.values()) if len(spans) > 1]
         if any(sentences):
             documents.append(Document(name, [*filter(None, sentences)], sorted(clusters)))
+        sentences.clear()
+        mentions.clear()
 
     for number, line in read_lines(path):
         if line.startswith("#begin document"):
             finish()
             name, sentences = line.removeprefix("#begin document").strip(), [[]]
-            mentions.clear()
             place = 0
         elif line.startswith("#end document"):
-            continue
+            finish()
         elif not line.strip():
-            sentences.append([])
+            sentences += [[]] if sentences else []
         else:
             columns = split_blanks(line)
             if len(columns) <= CONLL_WORD + 1 or not sentences:

@@ -34,7 +34,7 @@ def group_rows(path: Path, skipped: str) -> Iterator[list[tuple[int, str]]]:
     """Yield groups of lines, separated by blank lines and by lines that start with `skipped`."""
 
     def is_row(row: tuple[int, str]) -> bool:
-        return bool(row[1].strip()) and not row[1].startswith(skipped)
+        return bool(row[1].strip(" \t")) and not row[1].startswith(skipped)
 
     return (list(rows) for is_kept, rows in groupby(read_lines(path), is_row) if is_kept)
 

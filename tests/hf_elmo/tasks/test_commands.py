@@ -12,6 +12,7 @@ import torch
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
+from hf_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
 from hf_elmo.__main__ import app as APP
 from hf_elmo.tasks import commands, load_task_model
 from hf_elmo.tasks.task_inputs import WordInputs
@@ -122,6 +123,17 @@ def test_the_mix_of_a_task_model_is_not_taken_over_with_its_bilm(
     train(data, output, other)
     config = load_task_model(str(output))[1].config.bilm
     assert (config.mix_layers, config.mix_layer_norm, config.mix_l2) == ("all", "none", 0.1)
+
+
+def test_the_mix_of_a_tagger_is_not_taken_over_with_its_bilm(
+    data: Path, tiny_config: ElmoConfig, tmp_path: Path
+) -> None:
+    tiny_config.mix_layers, tiny_config.mix_layer_norm = "top", "batch"
+    ElmoForTokenClassification(tiny_config).save_pretrained(tmp_path / "tagger")
+    ElmoTokenizer.from_config(tiny_config).save_pretrained(tmp_path / "tagger")
+    train(data, tmp_path / "my-ner", tmp_path / "tagger")
+    config = load_task_model(str(tmp_path / "my-ner"))[1].config.bilm
+    assert (config.mix_layers, config.mix_layer_norm) == ("all", "none")
 
 
 def test_a_run_ends_by_its_patience_and_halves_its_rate_until_then(

@@ -192,6 +192,7 @@ def test_predicates_may_come_from_an_iterator(task_name: str, saved: Path) -> No
         ("srl", {"text": TEXT, "predicates": 4}, r"Expected a list of predicates, .* got 4"),
         ("entailment", "A cat.", "Expected a dictionary with text and text_pair"),
         ("sentiment", {"text": TEXT, "text_pair": TEXT}, "Expected one text, because"),
+        ("ner", {"text": TEXT, "text_pair": TEXT}, "Expected one text, because"),
         ("coref", {"sentences": TEXT}, "Expected sentences as a list of texts, got a string"),
         ("squad", {"question": "Who?", "context": " "}, "Expected a question and a context"),
     ],

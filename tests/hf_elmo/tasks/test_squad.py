@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from hf_elmo.tasks.squad import read_questions
+from hf_elmo.tasks.squad import find_best_spans, read_questions
 
 PAPER = {"static_vocab_size": 5, "static_size": 300}
 
@@ -60,6 +60,13 @@ def test_an_answer_is_as_probable_as_its_first_and_its_last_word(
     starts, ends = out.start_logits.softmax(1), out.end_logits.softmax(1)
     for row, (start, end, score) in enumerate(ranked):
         assert score == pytest.approx(float(starts[row, start] * ends[row, end]))
+
+
+def test_sums_of_scores_in_half_precision_are_not_rounded() -> None:
+    starts, ends = torch.tensor([[20.0, 0.0]]), torch.tensor([[1.0, 1.0625]])
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    found = find_best_spans(starts.bfloat16(), ends.bfloat16(), mask, 2)
+    assert [int(x) for x in found] == [0, 1]
 
 
 def write(tmp_path: Path, answers: list[dict[str, Any]]) -> Path:

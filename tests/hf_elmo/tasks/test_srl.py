@@ -53,6 +53,17 @@ def test_missing_predicates_are_an_error(make_case: Callable[..., Any]) -> None:
         case.model(**batch)
 
 
+@pytest.mark.parametrize("place", [-1, 99])
+def test_predicates_outside_of_their_sentence_are_an_error(
+    place: int, make_case: Callable[..., Any]
+) -> None:
+    case = make_case("srl")
+    batch = case.make_batch([0])
+    batch["predicates"][0] = place
+    with pytest.raises(ValueError, match="Expected predicates inside their sentences"):
+        case.model(**batch)
+
+
 def test_roles_follow_the_scheme_whatever_the_scores(make_case: Callable[..., Any]) -> None:
     case = make_case("srl")
     inside = case.model.config.label2id["I-ARG1"]

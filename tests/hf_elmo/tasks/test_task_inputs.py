@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from hf_elmo import ElmoTokenizer
 from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks import task_inputs
-from hf_elmo.tasks.static_vectors import read_static_words
+from hf_elmo.tasks.static_vectors import checksum_words, read_static_words
 from hf_elmo.tasks.task_inputs import WordInputs
 
 STATIC = {"static_vocab_size": 5, "static_size": 4}
@@ -120,10 +120,38 @@ def test_a_trained_bilm_is_not_cached(make_case: Callable[..., Any]) -> None:
     assert "elmo_layers" not in inputs([["dog"]])
 
 
+def test_a_bilm_that_is_trained_later_is_no_longer_cached(make_case: Callable[..., Any]) -> None:
+    model = make_case("sentiment").model
+    inputs = WordInputs(model, ElmoTokenizer(), cache=LayerCache(100_000))
+    assert "elmo_layers" in inputs([["dog"]])
+    model.elmo.requires_grad_(True)
+    assert "elmo_layers" not in inputs([["dog"]])
+
+
 def test_the_words_of_static_vectors_are_saved(
     make_case: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = make_case("sentiment", **STATIC).model
     words = ["cat", "Höhe", "a\u2028b", "x\ry"]
     WordInputs(model, ElmoTokenizer(), static_words=words).save(tmp_path)
-    assert read_static_words(tmp_path / "static_words.txt") == words
+    path = tmp_path / "static_words.txt"
+    assert read_static_words(path, len(words), checksum_words(words)) == words
+    assert read_static_words(path, len(words), None) == words
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.removesuffix("\n"),
+        lambda text: text + "bird\n",
+        lambda text: "dog\ncat\n",
+    ],
+)
+def test_other_words_than_those_of_the_static_vectors_are_refused(
+    change: Callable[[str], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "static_words.txt"
+    path.write_text(change("cat\ndog\n"), newline="")
+    with pytest.raises(ValueError, match="Expected the 2 words of the model's static vectors in"):
+        read_static_words(path, 2, checksum_words(["cat", "dog"]))

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 from task_files import make_document, write
 
 from hf_elmo.tasks.data.documents import Document, read_documents
@@ -21,6 +22,12 @@ def test_documents_of_one_file_share_no_words_and_no_mentions(tmp_path: Path) ->
     first, second = read_documents(write(tmp_path, text))
     assert first.clusters == [[(0, 0), (1, 1)]]
     assert second.clusters == [[(0, 0), (2, 2)]]
+
+
+def test_words_between_documents_are_refused(tmp_path: Path) -> None:
+    text = make_document(["(1)", "(1)"]) + "#end document\n\nx 0 0 w _ (1)\n"
+    with pytest.raises(ValueError, match="expected #begin document, then columns"):
+        read_documents(write(tmp_path, text))
 
 
 def test_clusters_are_in_the_order_of_their_first_mentions(tmp_path: Path) -> None:

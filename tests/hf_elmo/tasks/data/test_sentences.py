@@ -39,6 +39,8 @@ def test_a_no_break_space_is_part_of_a_word(tmp_path: Path) -> None:
 def test_a_no_break_space_alone_is_no_word(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 1: expected a word and its tag"):
         read_columns(write(tmp_path, "\u00a0\tO\n"))
+    with pytest.raises(ValueError, match="line 2: expected a word, found"):
+        read_columns(write(tmp_path, "Marta\n\u00a0\npaid\n"), reads_tags=False)
 
 
 def test_a_blank_before_a_tab_is_not_part_of_the_word(tmp_path: Path) -> None:
