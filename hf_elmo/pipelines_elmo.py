@@ -43,21 +43,8 @@ class ElmoTokenClassificationPipeline(TokenClassificationPipeline):
     ) -> list[dict[str, Any]]:
         """Return each word with its position and the probabilities of its labels.
 
-        Args:
-            sentence: The text, or the words joined by the delimiter.
-            input_ids: Character ids, shape `(tokens, characters)`; not used.
-            scores: Probabilities, shape `(tokens, num_labels)`.
-            offset_mapping: Start and end of each word in the text, or in the word itself if the
-                words were given, shape `(tokens, 2)`.
-            special_tokens_mask: 1 where a row is padding, shape `(tokens,)`.
-            aggregation_strategy: Not used, since no word is split.
-            word_ids: Index of each row's word, if the words were given; None for padding, which can
-                be missing.
-            word_to_chars_map: Span of each given word in `sentence`.
-
-        Returns:
-            For each word its `word`, `scores`, `start`, `end`, `index` (without padding) and
-            `is_subword`.
+        Unlike in the base class, a row of `input_ids` is a word, no word is split, and padding may
+        be on the left, or missing in `word_ids`.
         """
         entities = []
         given = None if word_ids is None else [word for word in word_ids if word is not None]

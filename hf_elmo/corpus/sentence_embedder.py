@@ -133,30 +133,20 @@ class SentenceEmbedder:
         files = [path for path in Path(resolve_name(self.model)).glob("*") if path.is_file()]
         stats = [(path.name, path.stat()) for path in files]
         stamps = [(name, x.st_dev, x.st_ino, x.st_mtime_ns, x.st_size) for name, x in stats]
-        return _load_once(
-            tuple(sorted(stamps)),
-            self.model,
-            self.dtype,
-            self.quantization,
-            self.backend,
-            self.device,
-            self.threads,
-        )
+        options = {x: getattr(self, x) for x in ("dtype", "quantization", "backend", "device")}
+        return _load_once(tuple(sorted(stamps)), self.threads, self.model, **options)
 
 
 @lru_cache(maxsize=1)
 def _load_once(
     stamps: tuple[Any, ...],  # of the files in the model's folder
-    name: str,
-    dtype: Dtype,
-    quantization: Quantization,
-    backend: Backend,
-    device: str | None,
     threads: int | None,
+    name: str,
+    **options: Any,
 ) -> tuple[ElmoBilm, ElmoTokenizer]:
     if threads is not None:
         torch.set_num_threads(threads)
-    return load_model(name, dtype=dtype, quantization=quantization, backend=backend, device=device)
+    return load_model(name, **options)
 
 
 def load_model(

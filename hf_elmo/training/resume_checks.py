@@ -119,15 +119,6 @@ def cut_path(name: str) -> Path | str:
     return path if path.exists() or path.is_absolute() else name
 
 
-def _cut_alike(before: Any, value: Any) -> Any:
-    """Cut stored paths to their last part where the value has paths: older versions did not."""
-    if isinstance(value, Path) and isinstance(before, str):
-        return Path(before).name
-    if isinstance(value, list) and isinstance(before, list) and len(before) == len(value):
-        return [_cut_alike(*pair) for pair in zip(before, value, strict=True)]
-    return before
-
-
 def hold_to_settings(
     folder: Path, settings: dict[str, Any], contents: Mapping[str, str | int | list[int] | None]
 ) -> None:
@@ -156,12 +147,9 @@ def hold_to_settings(
                 "to resume without a comparison of the options."
             )
         for name, value in json.loads(text).items():
-            kept = value
-            if name != CONTENTS and name in before:
-                kept = _cut_alike(before[name], settings[name])
-            if kept != value:
+            if name != CONTENTS and before.get(name, value) != value:
                 raise ValueError(
-                    f"Expected {_show(name, kept)}, as when the run in {folder} "
+                    f"Expected {_show(name, before[name])}, as when the run in {folder} "
                     f"started, got {_show(name, value)}. Give the same options to resume it, or "
                     "another --output."
                 )

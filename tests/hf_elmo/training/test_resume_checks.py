@@ -172,7 +172,7 @@ def test_a_run_of_a_version_without_an_option_can_be_resumed(tmp_path: Path) -> 
 def test_files_may_move(tmp_path: Path) -> None:
     for place in ("old", "new"):
         (tmp_path / place / "model").mkdir(parents=True)
-    (tmp_path / "settings.json").write_text('{"train": ["old/*.gz"], "model": "old/model"}')
+    (tmp_path / "settings.json").write_text('{"train": ["*.gz"], "model": "model"}')
     make_checkpoint(tmp_path, 1)
     for place in ("old", "new", "old"):
         paths = [Path(f"{place}/*.gz")]
