@@ -234,3 +234,8 @@ def test_figures_that_are_not_computed_are_those_of_their_script(name: str) -> N
 def test_figures_have_a_dark_look(path: Path) -> None:
     styles = [e.text for e in ElementTree.parse(path).iter() if e.tag.endswith("}style")]
     assert "prefers-color-scheme: dark" in "".join(styles)
+
+
+def test_pytorch_is_installed_in_the_tested_version() -> None:
+    pinned = re.findall(r"torch==\S+", (ROOT / "constraints.txt").read_text())
+    assert re.findall(r"torch==\S+", (ROOT / "docs" / "start.md").read_text()) == pinned[:1]
