@@ -154,6 +154,11 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
 
 
 def _find_weights(folder: Path) -> Path:
+    if (folder / "adapter_config.json").is_file():
+        raise ConversionError(
+            f"{folder}: expected a model without an adapter, got adapter_config.json. Merge "
+            "the adapter first: load it with peft, and save what merge_and_unload returns."
+        )
     path = folder / WEIGHTS
     if not path.is_file() and (folder / f"{WEIGHTS}.index.json").is_file():
         raise ConversionError(

@@ -31,6 +31,12 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     meta = bilm_options.read_options(folder / META)
     with ExitStack() as stack:
         if many_langs.recognises(folder):
+            for name in ("vocabulary", "softmax", "token_embeddings"):
+                if getattr(sources, name) is not None:
+                    option = name.replace("_", "-")
+                    raise ConversionError(
+                        f"{folder}: expected no --{option} for files of ELMoForManyLangs."
+                    )
             checkpoint = stack.enter_context(many_langs.open_checkpoint(sources))
         else:
             sources = replace(sources, checkpoint=_find_weights(folder, meta))

@@ -1,5 +1,6 @@
 """The small English model that ships with the package."""
 
+import warnings
 from pathlib import Path
 
 BUNDLED_NAME = "elmo-mini-en"
@@ -19,6 +20,12 @@ def resolve_name(name: str) -> str:
     """
     if name != BUNDLED_NAME:
         return name
+    if Path(name, "config.json").is_file():
+        warnings.warn(
+            f"{name!r} is the bundled model, although there is a folder of this name. To use that, "
+            f"write './{name}'.",
+            stacklevel=2,
+        )
     folder = Path(__file__).parent / BUNDLED_NAME
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(

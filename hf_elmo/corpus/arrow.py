@@ -1,7 +1,7 @@
 """Read and write parquet files and Arrow columns with pyarrow."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -36,13 +36,14 @@ def split_words(text: Any) -> list[str]:
     """Return the words of a cell, which is a list, a text with spaces, or null (no words).
 
     Raises:
-        TypeError: If the cell is something else, such as the NaN of pandas for a missing text.
+        TypeError: If the cell is something else, such as the NaN of pandas for a missing text, or
+            a struct.
     """
     if text is None:
         return []
     if isinstance(text, str):
         return text.split()
-    if not isinstance(text, Iterable):
+    if isinstance(text, Mapping | Set) or not isinstance(text, Iterable):
         raise TypeError(
             f"Expected a text or a list of words in each row, got {text!r} "
             f"({type(text).__name__}). If texts are missing, set them to an empty text first."

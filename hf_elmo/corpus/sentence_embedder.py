@@ -1,5 +1,6 @@
 """Picklable callable that adds vectors to a batch: for worker processes, Ray and Spark."""
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
@@ -130,11 +131,22 @@ class SentenceEmbedder:
         Raises:
             ValueError: If the model or the device does not exist.
         """
+        options = {x: getattr(self, x) for x in ("dtype", "quantization", "backend", "device")}
+        return _load_once(self._stamp_files(), self.threads, self.model, **options)
+
+    def _stamp_files(self) -> tuple[Any, ...]:
+        """Describe the files in the model's folder, to see later whether they have changed."""
         files = [path for path in Path(resolve_name(self.model)).glob("*") if path.is_file()]
         stats = [(path.name, path.stat()) for path in files]
         stamps = [(name, x.st_dev, x.st_ino, x.st_mtime_ns, x.st_size) for name, x in stats]
-        options = {x: getattr(self, x) for x in ("dtype", "quantization", "backend", "device")}
-        return _load_once(tuple(sorted(stamps)), self.threads, self.model, **options)
+        return tuple(sorted(stamps))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # `datasets` reuses the result of a function whose pickle is the same.
+        return {**vars(self), "files": zlib.crc32(repr(self._stamp_files()).encode())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: value for name, value in state.items() if name != "files"})
 
 
 @lru_cache(maxsize=1)

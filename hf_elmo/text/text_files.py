@@ -12,13 +12,18 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
 from fsspec.core import has_magic
+from fsspec.implementations.local import LocalFileSystem
 
-DATASET_SUFFIXES = (".json", ".jsonl", ".parquet", ".arrow")
+DATASET_SUFFIXES = (
+    *(".json", ".jsonl", ".ndjson", ".parquet", ".arrow", ".csv", ".tsv", ".xml"),
+    *(".conll", ".conllu"),
+)
 # First bytes of files that are not text.
 OTHER_FORMATS = {
     b"\x1f\x8b": "compressed by gzip: decompress it, or give the file a name with .gz",
@@ -28,7 +33,7 @@ OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive: unpack it first",
     b"PAR1": "a parquet file, which only pretrain --dataset and embed read",
 }
-PACKED_BYTES = 4096  # Zstandard bytes decompressed at once; the result can be 10,000 times larger
+PACKED_BYTES = 4096  # that are decompressed at once; the result can be 10,000 times larger
 MAX_WINDOW = 2**31  # of a Zstandard frame: that of zstd --long=31, the largest
 
 
@@ -36,7 +41,7 @@ def find_files(pattern: str) -> list[str]:
     """Find files by name, pattern or address (any address that fsspec supports).
 
     Raises:
-        FileNotFoundError: If there are no files.
+        FileNotFoundError: If there are no files, or a name is a link to no file.
         ValueError: If the protocol of the address is unknown.
         ImportError: If the address needs a package that is not installed.
     """
@@ -57,12 +62,17 @@ def _list_files(pattern: str) -> list[str]:
     if _is_address(pattern):
         system, path = fsspec.url_to_fs(pattern)
         names = sorted(system.glob(path)) if has_magic(path) else [path]
-        return [system.unstrip_protocol(name) for name in names if system.isfile(name)]
+        names = [name for name in names if system.isfile(name)]
+        is_local = isinstance(system, LocalFileSystem)  # then the name is a path
+        return names if is_local else [system.unstrip_protocol(name) for name in names]
     if Path(pattern).is_file():
         return [str(Path(pattern))]  # without ./
     names = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207 (any folder)
     if "**" in pattern:  # links to folders could give a file several names
         names = sorted({Path(name).resolve(): name for name in reversed(names)}.values())
+    for name in names:
+        if Path(name).is_symlink() and not Path(name).exists():
+            raise FileNotFoundError(f"Expected files to read, found a link to no file: {name}.")
     return [str(Path(name)) for name in names if Path(name).is_file()]
 
 
@@ -125,8 +135,8 @@ def check_text_names(names: Iterable[str]) -> None:
         if re.sub(r"\.(gz|bz2|xz|zst)$", "", name.lower()).endswith(DATASET_SUFFIXES):
             raise ValueError(
                 f"Expected text, got {name}. Its name is that of a dataset. Write its text to a "
-                "file, one sentence per line. Only pretrain --dataset reads such files, and embed "
-                "reads parquet."
+                "file, one sentence per line. Give --input-format conllu for CoNLL-U. Other such "
+                "files are read by pretrain --dataset only, and parquet by embed."
             )
 
 
@@ -160,8 +170,8 @@ def decompress(stream: BinaryIO, name: str) -> BinaryIO:
     """
     openers: dict[str, Callable[[BinaryIO], Any]] = {
         ".gz": gzip.open,
-        ".bz2": bz2.open,
-        ".xz": lzma.open,
+        ".bz2": partial(_open_frames, bz2.BZ2Decompressor),
+        ".xz": partial(_open_frames, lzma.LZMADecompressor),
         ".zst": _open_zstandard,
     }
     opener = openers.get(Path(name).suffix.lower())
@@ -190,14 +200,30 @@ def _open_zstandard(stream: BinaryIO) -> BinaryIO:
         raise ImportError(
             "Reading .zst files needs the package zstandard. Run pip install zstandard."
         ) from error
-    return io.BufferedReader(_ZstandardReader(stream, zstandard))
+
+    def start_frame() -> Any:
+        return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
+
+    return _open_frames(start_frame, stream, zstandard.ZstdError)
 
 
-class _ZstandardReader(io.RawIOBase):
-    """Stream of decompressed Zstandard frames; unlike zstandard's, it detects truncated files."""
+def _open_frames(
+    start_frame: Callable[[], Any], stream: BinaryIO, error: type[Exception] = lzma.LZMAError
+) -> BinaryIO:
+    return io.BufferedReader(_FrameReader(start_frame, stream, error))
 
-    def __init__(self, stream: BinaryIO, zstandard: Any) -> None:
-        self._stream, self._zstandard = stream, zstandard
+
+class _FrameReader(io.RawIOBase):
+    """Stream of decompressed frames, one after another, with NULs between them or not.
+
+    Unlike the readers of bz2, lzma and zstandard, it detects truncated files and damaged frames
+    after the first one.
+    """
+
+    def __init__(
+        self, start_frame: Callable[[], Any], stream: BinaryIO, error: type[Exception]
+    ) -> None:
+        self._start_frame, self._stream, self._error = start_frame, stream, error
         self._frame: Any = None
         self._packed, self._unpacked = b"", memoryview(b"")
 
@@ -211,13 +237,15 @@ class _ZstandardReader(io.RawIOBase):
                 if self._frame is not None:
                     raise EOFError("the file is truncated.")
                 return 0
-            self._frame = (
-                self._frame
-                or self._zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
-            )
+            self._packed = b""
+            if self._frame is None:
+                packed = packed.lstrip(b"\0")
+                if not packed:
+                    continue
+                self._frame = self._start_frame()
             try:
                 self._unpacked = memoryview(self._frame.decompress(packed))
-            except self._zstandard.ZstdError as error:
+            except self._error as error:
                 raise zlib.error(str(error)) from error
             self._packed = self._frame.unused_data
             self._frame = None if self._frame.eof else self._frame

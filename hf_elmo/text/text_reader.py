@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
@@ -27,6 +28,7 @@ InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]]
 
 NUM_CONLLU_COLUMNS = 10
+OTHER_IDS = re.compile(r"\d+[-.]\d+")  # of ranges of words, and of empty nodes
 LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once
 FEWEST_WRAPPED = 10  # lines of raw text that can show that it is wrapped
 
@@ -224,8 +226,14 @@ def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
                 f"Line {number} of {name} is not CoNLL-U: expected {NUM_CONLLU_COLUMNS} columns "
                 f"between tabs, got {len(columns)}."
             )
-        elif columns[0].isdigit():
+        elif columns[0] == str(len(words) + 1):
             words.append(columns[1])
+        elif not OTHER_IDS.fullmatch(columns[0]):
+            raise ValueError(
+                f"Line {number} of {name} is not CoNLL-U: expected the id {len(words) + 1} of the "
+                f"next word, a range such as 3-4 or an empty node such as 3.1, got {columns[0]!r}. "
+                "An empty line ends a sentence."
+            )
     if words:
         yield words
 

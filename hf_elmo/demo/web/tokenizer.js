@@ -52,5 +52,5 @@ export function makeTokenizer(rules) {
     return [...parts, text.slice(end)].filter(Boolean);
   }
 
-  return (text) => text.split(/\s+/u).filter(Boolean).flatMap(splitChunk);
+  return (text) => text.split(/[\t-\r\x1c-\x20\x85\p{Z}]+/u).filter(Boolean).flatMap(splitChunk);
 }

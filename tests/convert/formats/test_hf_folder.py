@@ -261,6 +261,12 @@ def test_a_configuration_of_nothing_but_brackets_is_no_model(tmp_path: Path) -> 
         convert_checkpoint(tmp_path / "source", tmp_path / "target")
 
 
+def test_a_model_with_an_adapter_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    (tiny_folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConversionError, match="expected a model without an adapter"):
+        convert_checkpoint(tiny_folder, tmp_path / "x.hdf5", to="bilm-hdf5")
+
+
 def test_a_model_over_pieces_is_refused(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
     (place / "model" / "pieces.json").write_text("{}")

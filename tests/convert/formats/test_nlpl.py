@@ -79,6 +79,17 @@ def test_description_is_honoured(
         assert (checkpoint.origin, checkpoint.languages) == (origin, languages)
 
 
+@pytest.mark.parametrize("option", ["vocabulary", "softmax", "token_embeddings"])
+def test_files_that_elmo_for_many_langs_does_not_have_are_refused(
+    option: str, tmp_path: Path
+) -> None:
+    folder = write_many_langs(tmp_path / "source", make_many_langs())
+    (folder / "meta.json").write_text(json.dumps(META))
+    (tmp_path / "x").write_text("the\n")
+    with pytest.raises(ConversionError, match=r"expected no --[a-z-]+ for files of ELMoForMany"):
+        convert_checkpoint(folder, tmp_path / "out", **{option: tmp_path / "x"})
+
+
 def test_of_several_files_the_named_one_is_read(tmp_path: Path) -> None:
     source = write_nlpl(tmp_path / "source", make_bilm())
     (source / "other.hdf5").touch()

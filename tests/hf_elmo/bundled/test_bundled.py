@@ -21,6 +21,16 @@ def test_other_names_stay_as_they_are(name: str) -> None:
     assert resolve_name(name) == name
 
 
+def test_a_folder_with_the_name_of_the_bundled_model_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(BUNDLED_NAME).mkdir()
+    Path(BUNDLED_NAME, "config.json").touch()
+    with pytest.warns(UserWarning, match=r"To use that, write '\./elmo-mini-en'"):
+        assert Path(resolve_name(BUNDLED_NAME)).is_absolute()
+
+
 def test_an_installation_without_the_model_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hf_elmo.bundled.__file__", "/nowhere/__init__.py")
     with pytest.raises(FileNotFoundError, match="holds no bundled model 'elmo-mini-en'"):

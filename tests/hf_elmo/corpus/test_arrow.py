@@ -31,6 +31,12 @@ def test_a_cell_is_its_words(cell: Any, words: list[str]) -> None:
     assert split_words(cell) == words
 
 
+@pytest.mark.parametrize("cell", [{"en": "A house ."}, {"A", "house"}])
+def test_a_cell_without_an_order_of_words_is_refused(cell: Any) -> None:
+    with pytest.raises(TypeError, match="Expected a text or a list of words in each row"):
+        split_words(cell)
+
+
 def test_a_missing_text_of_pandas_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match=r"got nan \(float\).*set them to an empty text"):
         split_words(float("nan"))

@@ -110,6 +110,17 @@ def test_a_model_is_loaded_once_a_process_and_when_it_is_needed(
     assert len(pickle.dumps(embedder)) < 1000  # the model does not travel
 
 
+def test_datasets_computes_again_when_the_model_has_changed(
+    tiny_model: ElmoModel, tiny_folder: Path
+) -> None:
+    hasher = pytest.importorskip("datasets.fingerprint").Hasher
+    embedder = SentenceEmbedder(str(tiny_folder))
+    before = hasher.hash(embedder)
+    assert hasher.hash(SentenceEmbedder(str(tiny_folder))) == before
+    tiny_model.save_pretrained(tiny_folder)
+    assert hasher.hash(embedder) != before
+
+
 def test_a_model_that_is_saved_again_is_loaded_again(
     tiny_folder: Path, tiny_model: ElmoModel, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ TEXTS = [
     "((nested)) [[brackets]]... and/or x=y a_b #tag @user",
     "",
     "  spaces \t and\nlines ",
+    "\ufeffThe bank\x85river a\x1cb c\u2003d e\u00a0f",
 ]
 WORDS = [
     "bank",

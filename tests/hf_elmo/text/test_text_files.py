@@ -222,6 +222,44 @@ def test_zstandard_frames_with_a_large_window_are_read(tmp_path: Path) -> None:
     assert list(read_files([tmp_path / "a.zst"])(None)) == [["Ein", "Satz", "."]]
 
 
+@pytest.mark.parametrize(("suffix", "compress"), [(".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_a_damaged_member_after_the_first_is_refused(
+    suffix: str, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    members = [compress(f"Satz {number} .\n".encode() * 99) for number in range(3)]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"".join(members))
+    assert len(list(read_files([path])(None))) == 297
+    for place in range(len(members[0]), len(members[0]) + 12):
+        data = bytearray(b"".join(members))
+        data[place] ^= 0x10
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="Expected a complete compressed file"):
+            list(read_files([path])(None))
+    path.write_bytes(b"".join(members) + b"garbage")
+    with pytest.raises(ValueError, match="Expected a complete compressed file"):
+        list(read_files([path])(None))
+
+
+def test_padding_between_streams_of_xz_is_skipped(tmp_path: Path) -> None:
+    data = lzma.compress(b"Ein Satz .\n") + bytes(8) + lzma.compress(b"Noch einer .\n") + bytes(4)
+    (tmp_path / "a.xz").write_bytes(data)
+    sentences = [["Ein", "Satz", "."], ["Noch", "einer", "."]]
+    assert list(read_files([tmp_path / "a.xz"])(None)) == sentences
+
+
+def test_a_link_to_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Ein Satz .\n")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"found a link to no file: .*b\.txt"):
+        find_files(str(tmp_path / "*.txt"))
+
+
+def test_an_address_of_a_local_file_is_its_path(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Ein Satz .\n")
+    assert find_files((tmp_path / "a.txt").as_uri()) == [str(tmp_path / "a.txt")]
+
+
 def test_several_zstandard_frames_are_one_text(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     texts = [b"one\n", b"", b"two\n", b"three\n" * 50_000]
@@ -262,7 +300,11 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a/text.jsonl", "x.PARQUET", "b.json.gz", "b.json.zst", "s3://x/y.arrow"]
+    "name",
+    [
+        *("a/text.jsonl", "x.PARQUET", "b.json.gz", "b.json.zst", "s3://x/y.arrow"),
+        *("a.conllu", "b.tsv.gz"),
+    ],
 )
 def test_a_dataset_is_no_text(name: str) -> None:
     with pytest.raises(ValueError, match=f"Expected text, got {name}. Its name is that of a da"):

@@ -158,6 +158,13 @@ CONLLU = ["# text = vámonos", "1-2\tvámonos", "1\tvamos", "2\tnos", "2.1\tgap"
 CONLLU_LINES = [(row + "\t_" * 8 if "\t" in row else row).encode() + b"\n" for row in CONLLU]
 
 
+@pytest.mark.parametrize("ids", [["1", "2a"], ["1", "3"], ["1", "1"], [" 1"]])
+def test_conllu_with_other_ids_is_refused(ids: list[str]) -> None:
+    lines = [f"{number}\tword".encode() + b"\t_" * 8 + b"\n" for number in ids]
+    with pytest.raises(ValueError, match=f"Line {len(ids)} of .*, got '{ids[-1]}'"):
+        list(read(lines, "conllu"))
+
+
 def test_conllu_gives_its_syntactic_words() -> None:
     assert list(read(CONLLU_LINES, "conllu")) == [["vamos", "nos"], ["fin"]]
 
