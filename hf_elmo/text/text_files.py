@@ -171,7 +171,7 @@ def decompress(stream: BinaryIO, name: str) -> BinaryIO:
     openers: dict[str, Callable[[BinaryIO], Any]] = {
         ".gz": gzip.open,
         ".bz2": partial(_open_frames, bz2.BZ2Decompressor),
-        ".xz": partial(_open_frames, lzma.LZMADecompressor),
+        ".xz": partial(_open_frames, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), padding=b"\0"),
         ".zst": _open_zstandard,
     }
     opener = openers.get(Path(name).suffix.lower())
@@ -208,22 +208,30 @@ def _open_zstandard(stream: BinaryIO) -> BinaryIO:
 
 
 def _open_frames(
-    start_frame: Callable[[], Any], stream: BinaryIO, error: type[Exception] = lzma.LZMAError
+    start_frame: Callable[[], Any],
+    stream: BinaryIO,
+    error: type[Exception] = lzma.LZMAError,
+    padding: bytes = b"",
 ) -> BinaryIO:
-    return io.BufferedReader(_FrameReader(start_frame, stream, error))
+    return io.BufferedReader(_FrameReader(start_frame, stream, error, padding))
 
 
 class _FrameReader(io.RawIOBase):
-    """Stream of decompressed frames, one after another, with NULs between them or not.
+    """Stream of decompressed frames, one after another, perhaps with padding after a frame.
 
     Unlike the readers of bz2, lzma and zstandard, it detects truncated files and damaged frames
     after the first one.
     """
 
     def __init__(
-        self, start_frame: Callable[[], Any], stream: BinaryIO, error: type[Exception]
+        self,
+        start_frame: Callable[[], Any],
+        stream: BinaryIO,
+        error: type[Exception],
+        padding: bytes,
     ) -> None:
         self._start_frame, self._stream, self._error = start_frame, stream, error
+        self._padding, self._has_frames = padding, False
         self._frame: Any = None
         self._packed, self._unpacked = b"", memoryview(b"")
 
@@ -239,10 +247,10 @@ class _FrameReader(io.RawIOBase):
                 return 0
             self._packed = b""
             if self._frame is None:
-                packed = packed.lstrip(b"\0")
+                packed = packed.lstrip(self._padding) if self._has_frames else packed
                 if not packed:
                     continue
-                self._frame = self._start_frame()
+                self._frame, self._has_frames = self._start_frame(), True
             try:
                 self._unpacked = memoryview(self._frame.decompress(packed))
             except self._error as error:

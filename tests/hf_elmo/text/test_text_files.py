@@ -241,6 +241,13 @@ def test_a_damaged_member_after_the_first_is_refused(
         list(read_files([path])(None))
 
 
+@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
+def test_a_file_of_zeros_is_not_an_empty_text(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"a{suffix}").write_bytes(bytes(64))
+    with pytest.raises(ValueError, match="Expected a complete compressed file"):
+        list(read_files([tmp_path / f"a{suffix}"])(None))
+
+
 def test_padding_between_streams_of_xz_is_skipped(tmp_path: Path) -> None:
     data = lzma.compress(b"Ein Satz .\n") + bytes(8) + lzma.compress(b"Noch einer .\n") + bytes(4)
     (tmp_path / "a.xz").write_bytes(data)
