@@ -56,7 +56,8 @@ def read_documents(path: Path) -> list[Document]:
         elif line.startswith("#end document"):
             finish()
         elif not line.strip():
-            sentences += [[]] if sentences else []
+            if sentences:  # a document is open
+                sentences.append([])
         else:
             columns = split_blanks(line)
             if len(columns) <= CONLL_WORD + 1 or not sentences:
