@@ -46,8 +46,9 @@ def make_command(
     name: str, folder: Path, model: Path, config: ElmoConfig
 ) -> Callable[[Path], Callable[[], None]]:
     """Make the command of a name that writes to a path."""
-    text, settings = folder / "text.conll", folder / "config.json"
-    valid = folder / "valid.conll"
+    suffix = "conll" if name == "train" else "txt"
+    text, valid = folder / f"text.{suffix}", folder / f"valid.{suffix}"
+    settings = folder / "config.json"
     for path in (text, valid):
         path.write_text(TEXT * 4)
     if name.startswith("convert"):
