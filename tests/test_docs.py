@@ -86,6 +86,7 @@ def get_name(page: Path) -> str:
     return page.relative_to(DOCS).as_posix()
 
 
+@pytest.mark.filterwarnings("ignore:'pin_memory':UserWarning")
 @pytest.mark.parametrize("page", PAGES_OF_PYTHON, ids=get_name)
 def test_code_of_a_page_prints_what_its_comments_say(page: Path) -> None:
     """The blocks of a page run one after the other."""
