@@ -53,7 +53,8 @@ def main(
         sg=1,
         seed=1,
     )
-    model.wv.save_word2vec_format(str(output), binary=".bin" in output.suffixes)
+    is_binary = output.name.removesuffix(".gz").endswith(".bin")
+    model.wv.save_word2vec_format(str(output), binary=is_binary)
     print(f"{len(model.wv):,} vectors of {size} numbers in {output}")
 
 

@@ -147,7 +147,7 @@ def pretrain(
         int | None,
         typer.Option(
             help="Warm-up steps; default: 1000 for adamw, at most a tenth of all steps; 0 for "
-            "adagrad.",
+            "adagrad. With --max-hours, at most a tenth of this time.",
             min=0,
         ),
     ] = None,

@@ -117,14 +117,15 @@ def make_schedule(
     Args:
         optimizer: Optimiser; the schedule multiplies its learning rate by two factors.
         shape: First factor, a function of the completed share of training, from `RATE_FACTORS`.
-        num_warmup_steps: Number of steps in which the second factor rises to 1.
+        num_warmup_steps: Number of steps in which the second factor rises to 1. If a tenth of the
+            time limit is shorter, it rises in that time.
         num_steps: Number of steps of the training.
         clock: Clock of the time limit. The completed share is that of steps or of time, whichever
             is larger.
     """
 
     def factor(step: int) -> float:
-        rise = (step + 1) / max(1, num_warmup_steps)
+        rise = max((step + 1) / max(1, num_warmup_steps), 10 * clock.fraction())
         done = max(step / num_steps, clock.fraction())
         return min(1.0, rise) * shape(min(1.0, done))
 

@@ -187,6 +187,7 @@ def train(
         chosen, recipe, output, seed=seed, report_to="tensorboard" if tensorboard else "none"
     )
     sentences = [words for e in [*examples, *heldout] for words in chosen.texts(e)]
+    inputs.warn_of_unknown(sentences)
     trainer = TaskTrainer(
         chosen,
         inputs.model,

@@ -27,7 +27,8 @@ class ElmoTaskConfig(PreTrainedConfig):
         char_filter_width: Number of characters that a filter sees at once.
         num_char_filters: Number of filters over a word's characters.
         char_dropout: Dropout probability for the characters' vectors, in training only.
-        max_chars: Largest number of characters read per word, including start and end marks.
+        max_chars: Largest number of bytes read per word by the task's own character encoder, with
+            the marks of start and end.
         scores: Scores on the dev examples, for the model card; None = not known.
     """
 

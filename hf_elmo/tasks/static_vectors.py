@@ -15,6 +15,7 @@ from hf_elmo.text.text_files import decode_lines, decompress
 STATIC_WORDS_NAME = "static_words.txt"
 FLOAT_BYTES = 4
 MAX_WIDTH = 2**16  # a damaged file may claim any width
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 class StaticVectors(NamedTuple):
@@ -25,7 +26,10 @@ class StaticVectors(NamedTuple):
 
 
 def find_row(rows: Mapping[str, int], word: str) -> int:
-    """Find the row of a word, or else of its lower-case form; return 0 if neither has one."""
+    """Find the row of a word, or else of its lower-case form; return 0 if neither has one.
+
+    The lower-case form is Unicode's, not that of a language: Turkish `I` gives `i`.
+    """
     return rows.get(word) or rows.get(word.lower(), 0)
 
 
@@ -44,7 +48,9 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     """
     with path.open("rb") as packed:
         file = decompress(packed, path.name)
-        rows = _read_binary(file, path) if ".bin" in path.suffixes else _read_text(file, path)
+        suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
+        is_binary = suffixes[-1:] == [".bin"]
+        rows = _read_binary(file, path) if is_binary else _read_text(file, path)
         words: list[str] = []
         vectors: list[npt.NDArray[np.float32]] = []
         for word, vector in rows:
@@ -83,12 +89,13 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np
     width = count = None
     number = 0
     for number, line in enumerate(decode_lines(file, str(path)), start=1):
-        word, *numbers = line.rstrip().split(" ")
+        line = line.rstrip().replace("\t", " ")  # noqa: PLW2901 (without its end)
+        word, *numbers = line.split(" ")
         if number == 1 and len(numbers) == 1 and word.isdecimal() and numbers[0].isdecimal():
-            count = int(word)  # header: number of words, width
+            count, width = int(word), int(numbers[0])  # header
             continue
         width = width or len(numbers)
-        word, *numbers = line.rstrip().rsplit(" ", width)  # a word may have spaces, as in GloVe
+        word, *numbers = line.rsplit(" ", width)  # a word may have spaces, as in GloVe
         try:
             vector = np.array(numbers, dtype=np.float32)
         except ValueError:
@@ -96,7 +103,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[np
         if len(vector) != width or not width:
             raise ValueError(
                 f"{path}, line {number}: expected a word and {width or 'its'} numbers, found "
-                f"{line[:60].rstrip()!r}."
+                f"{line[:60]!r}."
             )
         yield word, vector
     if count is not None and number <= count:
@@ -125,6 +132,11 @@ def _read_binary(file: BinaryIO, path: Path) -> Iterator[tuple[str, npt.NDArray[
         yield (
             word.decode("utf-8", "replace").lstrip("\n"),
             np.frombuffer(record, dtype="<f4").copy(),
+        )
+    if rest := file.read(2).strip():
+        raise ValueError(
+            f"{path}: expected the end after {count} binary vectors, found {rest!r}. If this file "
+            "is text, its name must not end in .bin."
         )
 
 

@@ -149,13 +149,23 @@ class Task(ABC, Generic[Example, Found]):
                 characters, the model has no character encoder.
             **fields: Fields that override the preset; `elmo` holds fields of the biLM.
         """
-        chosen = self.presets[preset].fields
+        chosen = dict(self.presets[preset].fields)
         elmo = bilm.to_dict() | chosen.get("elmo", {}) | fields.get("elmo", {})
         without = {} if bilm.char_embedding_size else {"char_size": 0, "num_char_filters": 0}
+        max_chars = chosen.get("max_chars", ElmoTaskConfig.max_chars)
+        # Most scripts need two or three bytes per letter.
+        scaled = round(max_chars * self._count_bytes_per_letter(examples))
+        chosen |= {"max_chars": max(max_chars, min(scaled, bilm.max_characters_per_token))}
         config: ElmoTaskConfig = self.model.config_class(
             **{**chosen, **without, **self.describe(examples), **fields, "elmo": elmo}
         )
         return config
+
+    def _count_bytes_per_letter(self, examples: Sequence[Example]) -> float:
+        words = [word for e in examples for sentence in self.texts(e) for word in sentence]
+        num_letters = sum(map(len, words))
+        num_bytes = sum(len(word.encode(errors="replace")) for word in words)
+        return num_bytes / num_letters if num_letters else 1.0
 
     def check(self, examples: Sequence[Example], path: Path, config: ElmoTaskConfig) -> None:
         """Refuse labelled examples that cannot train or score a model.

@@ -1,5 +1,6 @@
 """Inputs of a task model, made from words: ids, rows of static vectors, the biLM's layers."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import chain
@@ -13,12 +14,14 @@ from tqdm import tqdm
 
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.inference.layer_cache import LayerCache
-from hf_elmo.language_model.vocabulary import write_words
+from hf_elmo.language_model.vocabulary import count_words, write_words
 from hf_elmo.onnx.support import find_problem
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
 from .modeling import ElmoTaskModel
 from .static_vectors import STATIC_WORDS_NAME, find_row
+
+logger = logging.getLogger(__name__)
 
 SENTENCES_PER_FILL = 1000  # whose layers are in memory, in addition to the cache
 
@@ -124,6 +127,18 @@ class WordInputs:
         """Find the rows of the static vectors that sentences need; 0 for words without one."""
         words = set(chain.from_iterable(sentences))
         return torch.tensor([find_row(self._rows, word) for word in words]).long().unique()
+
+    def warn_of_unknown(self, sentences: Iterable[Sequence[str]]) -> None:
+        """Warn if at least half of the words of sentences have no static vector."""
+        counts = count_words(sentences)
+        found = sum(count for word, count in counts.items() if find_row(self._rows, word))
+        if self._rows and found <= counts.total() / 2:
+            logger.warning(
+                "%d of %d words of the text have a static vector. Do text and vectors "
+                "have the same language, case, tokenisation and Unicode normalisation?",
+                found,
+                counts.total(),
+            )
 
     def fill(self, sentences: Sequence[Sequence[str]]) -> None:
         """Fill the cache before training, so that rounding does not depend on the batches."""

@@ -4,7 +4,7 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -224,7 +224,15 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
         protected = {step for step in steps if found[step].name == best} | set(steps[-1:])
         others = [step for step in steps if step not in protected]
         for step in others[: max(0, len(steps) - self._num_kept)]:
-            shutil.rmtree(found[step], ignore_errors=True)
+            _delete_checkpoint(found[step], newest=found[steps[-1]])
+
+
+def _delete_checkpoint(checkpoint: Path, newest: Path) -> None:
+    """Delete the files that the newest checkpoint has too; keep the user's."""
+    with suppress(OSError):
+        for path in newest.iterdir():
+            (checkpoint / path.name).unlink(missing_ok=True)
+        checkpoint.rmdir()
 
 
 @contextmanager
@@ -269,24 +277,24 @@ def _find_marker(checkpoint: Path) -> Path:
     return checkpoint / f".writing-{checkpoint.name}"
 
 
-def _check_place(checkpoint: Path) -> bool:
-    """Return whether a folder is a checkpoint, complete or not; refuse the user's files."""
+def _check_place(checkpoint: Path) -> None:
+    """Refuse a folder of the user where a checkpoint is to be written."""
     if _find_marker(checkpoint).exists() or is_checkpoint(checkpoint):
-        return True
+        return
     if checkpoint.exists() and not (checkpoint.is_dir() and not any(checkpoint.iterdir())):
         raise ValueError(
             f"Expected a checkpoint of this run in {checkpoint}, or nothing, got other files. "
             "Rename or move it: a checkpoint is to be written there."
         )
-    return False
 
 
 def _begin_checkpoint(folder: Path) -> None:
-    """Make the folder of a checkpoint; delete a checkpoint that is already there."""
-    if _check_place(folder):
-        shutil.rmtree(folder)
+    """Make the folder of a checkpoint; begin to replace a checkpoint that is already there."""
+    _check_place(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _find_marker(folder).touch()
+    for name in (SAFE_WEIGHTS_NAME, TRAINED_NAME):  # other programs may have mapped the weights
+        (folder / name).unlink(missing_ok=True)
 
 
 def _find_missing(checkpoint: Path, list_files: Callable[[Path], Iterable[str]]) -> list[str]:

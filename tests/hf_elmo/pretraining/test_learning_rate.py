@@ -46,6 +46,14 @@ def test_the_rate_rises_in_the_warm_up() -> None:
     assert find_rates(TrainingClock(), "linear", 4, 8)[:4] == [0.25, 0.4375, 0.5625, 0.625]
 
 
+def test_the_warm_up_ends_after_a_tenth_of_the_time() -> None:
+    clock = TrainingClock(max_hours=1)
+    clock.elapsed = 90.0
+    assert find_rates(clock, "constant_with_warmup", 8, 3) == [0.25, 0.25, 0.375, 0.5]
+    clock.elapsed = 360.0
+    assert find_rates(clock, "constant_with_warmup", 8, 3) == [1.0, 1.0, 1.0, 1.0]
+
+
 def test_the_time_counts_where_more_of_it_is_used_up_than_of_the_steps() -> None:
     clock = TrainingClock(max_hours=1)
     clock.elapsed = 1800.0

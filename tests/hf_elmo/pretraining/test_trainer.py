@@ -274,6 +274,25 @@ def test_a_copy_of_a_checkpoint_does_not_count_among_those_to_keep(
     assert {path.name for path in tmp_path.iterdir()} == {*names, "checkpoint-8"}
 
 
+def test_files_of_the_user_in_a_checkpoint_are_kept(
+    tmp_path: Path, tiny_config: ElmoConfig
+) -> None:
+    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    make_trainer(tmp_path, tiny_config, max_steps=2, **saving).train()
+    earlier, notes = tmp_path / "earlier", tmp_path / "checkpoint-2" / "notes.txt"
+    notes.touch()
+    shutil.copytree(tmp_path / "checkpoint-2", earlier)
+    second = make_trainer(tmp_path, tiny_config, max_steps=4, **saving)
+    second.train(resume_from_checkpoint=True)
+    assert [*notes.parent.iterdir()] == [notes]
+
+    later = tmp_path / "checkpoint-4" / "notes.txt"
+    later.touch()
+    third = make_trainer(tmp_path, tiny_config, max_steps=4, **saving)
+    third.train(resume_from_checkpoint=str(earlier))  # it writes checkpoint-4 again
+    assert later.exists()
+
+
 def test_a_damaged_checkpoint_does_not_count_among_those_to_keep(
     tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:

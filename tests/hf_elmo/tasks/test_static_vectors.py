@@ -23,9 +23,11 @@ def write_binary(path: Path, count: int = 2) -> Path:
 
 
 @pytest.mark.parametrize("header", ["", "2 2\n"])
-def test_vectors_are_read_from_text(header: str, tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text(f"{header}cat 0.5 -1\nHöhe 2 .25\n", encoding="utf-8")
+@pytest.mark.parametrize("blank", [" ", "\t"])
+@pytest.mark.parametrize("name", ["vectors.txt", "cc.bin.d2.vec"])
+def test_vectors_are_read_from_text(name: str, blank: str, header: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(f"{header}cat{blank}0.5 -1\nHöhe{blank}2 .25\n", encoding="utf-8")
     vectors = read_vectors(path)
     assert vectors.words == ["cat", "Höhe"]
     assert_close(vectors.table, TABLE)
@@ -74,6 +76,7 @@ def test_the_first_vectors_are_read_on_request(tmp_path: Path) -> None:
         ("cat 1 2\ndog 1 nan\n", "expected finite numbers, found nan in the vector of 'dog'"),
         ("cat 1 -inf\ndog 1 2\n", "expected finite numbers, found -inf in the vector of 'cat'"),
         ("cat 1 2\ndog\n", "line 2: expected a word and 2 numbers, found 'dog'"),
+        ("2 3\ncat 1 2\ndog 1 2\n", "line 2: expected a word and 3 numbers, found 'cat 1 2'"),
     ],
 )
 def test_a_bad_text_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -86,6 +89,12 @@ def test_a_bad_text_is_refused(text: str, message: str, tmp_path: Path) -> None:
 def test_a_cut_binary_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected 3 vectors, found 2 and an end"):
         read_vectors(write_binary(tmp_path / "vectors.bin", count=3))
+
+
+def test_a_binary_file_with_more_than_its_first_line_says_is_refused(tmp_path: Path) -> None:
+    path = write_binary(tmp_path / "vectors.bin", count=1)
+    with pytest.raises(ValueError, match=r"expected the end after 1 binary vectors, found b'H"):
+        read_vectors(path)
 
 
 def test_a_binary_file_without_a_header_is_refused(tmp_path: Path) -> None:

@@ -73,6 +73,18 @@ def test_the_bilm_fields_that_the_caller_sets_go_before_those_of_the_preset(
     assert make_case("ner", "paper", elmo={"mix_l2": 0.3}).model.config.bilm.mix_l2 == 0.3
 
 
+@pytest.mark.parametrize(
+    ("word", "max_characters", "max_chars"),
+    [("bank", 50, 16), ("Bänke", 50, 19), ("नदी", 50, 48), ("नदी", 30, 30), ("नदी", 10, 16)],
+)
+def test_a_task_reads_more_bytes_of_a_script_with_more_bytes_per_letter(
+    word: str, max_characters: int, max_chars: int
+) -> None:
+    bilm = ElmoConfig(max_characters_per_token=max_characters)
+    example = EXAMPLES["squad"][0]._replace(words=[word], question=[word])
+    assert TASKS["squad"].make_config("cpu", [example], bilm).max_chars == max_chars
+
+
 @pytest.mark.parametrize("name", ["ner", "squad", "coref"])
 def test_a_task_over_a_bilm_of_words_reads_no_characters(name: str) -> None:
     words = ["<S>", "</S>", "<UNK>", "cat"]

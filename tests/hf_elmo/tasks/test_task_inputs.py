@@ -41,6 +41,17 @@ def test_the_rows_of_static_vectors_that_sentences_need_are_found(
     assert inputs.find_rows([]).tolist() == []
 
 
+def test_a_text_whose_words_have_no_static_vectors_gives_a_warning(
+    make_case: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    inputs = WordInputs(make_case("ner").model, ElmoTokenizer(), static_words=["cat", "sat"])
+    inputs.warn_of_unknown([["Cat", "sat"], ["the"]])
+    WordInputs(make_case("ner").model, ElmoTokenizer()).warn_of_unknown([["dog"]])
+    assert not caplog.text
+    inputs.warn_of_unknown([["dog", "cat"]])
+    assert "1 of 2 words of the text have a static vector." in caplog.text
+
+
 @pytest.mark.parametrize("place", ["input", "none"])
 def test_a_model_gets_what_it_reads(place: str, make_case: Callable[..., Any]) -> None:
     model = make_case("sentiment", elmo_at=place, **STATIC).model
