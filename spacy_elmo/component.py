@@ -251,10 +251,10 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
         """
         if cache is not None and self.is_trainable:
             raise ValueError("Expected no cache where frozen = false: the layers change.")
-        if get_shim(self.model).has_learned:
+        if self.is_trainable and get_shim(self.model).has_learned:
             warnings.warn(
-                f"The biLM of {self.name!r} keeps what it has learned: nlp.initialize resets only "
-                "other weights. For a new start, load or make the pipeline again.",
+                f"The biLM of {self.name!r} keeps its weights, with what it has learned: "
+                "nlp.initialize resets only others. For a new start, make the pipeline again.",
                 stacklevel=2,
             )
         self.source.cache = cache

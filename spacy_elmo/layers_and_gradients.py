@@ -23,6 +23,7 @@ from .architecture import (
 from .layer_cache import make_layer_cache
 from .layers_for_listeners import HeldLayers
 from .segments import Segment, find_segments
+from .stored_bilm import limit_fork_threads
 
 if TYPE_CHECKING:
     from hf_elmo.inference.layer_cache import LayerCache
@@ -47,12 +48,18 @@ class TrainingBatch:
     def receive(self, docs: Sequence[Doc], gradients: Sequence[Array]) -> float:
         """Add the gradients of docs' layers; return the sum of the squared gradients.
 
-        Docs that are not in the batch are skipped, such as the sentences of an entity linker.
+        Docs that are not in the batch are skipped, such as the sentences of an entity linker, with
+        a warning.
         """
         numbers = {id(doc): number for number, doc in enumerate(self.docs)}
         loss = 0.0
         for doc, gradient in zip(docs, gradients, strict=True):
             if id(doc) not in numbers:
+                warnings.warn(
+                    "The biLM does not learn from a component that reads other docs than those of "
+                    "the batch, such as an entity linker.",
+                    stacklevel=2,
+                )
                 continue
             if self.gradients is None:
                 self.gradients = [0.0 * layers for layers, _ in self.layers]
@@ -153,7 +160,7 @@ class LayerSource:
         for doc, layers in zip(lacking, computed, strict=True):
             found[id(doc)] = layers
             self.held.hold(
-                doc, layers.segments, layers.layers, len(self.listeners) - 1, is_noted=False
+                doc, layers.segments, layers.layers, len(self.listeners) - 1, is_noted=is_train
             )
         self.held.trim()
         results = [found[id(doc)] for doc in docs]
@@ -173,6 +180,8 @@ class LayerSource:
             name: Name of the `elmo` component.
         """
         self.finish_batch()
+        if self._waiting_sgd is not None and get_shim(self.model).has_gradients:
+            self._update_weights(self._waiting_sgd)  # of earlier parts of the batch
         self._waiting_sgd = None
         segments = [find_doc_segments(self.model, doc) for doc in docs]
         for doc, rows in zip(docs, segments, strict=True):
@@ -189,21 +198,25 @@ class LayerSource:
         self._losses[self._name] = self._losses.get(self._name, 0.0) + loss
 
     def take_step(self, sgd: Optimizer) -> None:
-        """Update the biLM with the gradients so far; if the batch has none yet, postpone this."""
+        """Update the biLM with the gradients; if those of the batch are not there yet, wait."""
         if self.frozen:
             return
         self.finish_batch()
-        if get_shim(self.model).has_gradients:
+        batch = self._batch
+        if batch is not None and any(layers.segments for layers in batch.layers):
+            self._waiting_sgd = sgd
+        elif get_shim(self.model).has_gradients:
             self._update_weights(sgd)
-        self._waiting_sgd = None if self._batch is None else sgd
 
     def finish_batch(self) -> None:
         """Backpropagate the listeners' gradients, then take a step that `take_step` postponed."""
         self.is_initializing = False
-        if self._batch is None or self._batch.gradients is None:
+        batch = self._batch
+        if batch is None or batch.gradients is None:
             return
-        self._batch.backprop(self._batch.gradients)
+        limit_fork_threads()
         self._batch = None
+        batch.backprop(batch.gradients)
         if self._waiting_sgd is not None:
             self._update_weights(self._waiting_sgd)
             self._waiting_sgd = None

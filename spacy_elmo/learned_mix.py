@@ -107,7 +107,9 @@ def forward(
         grads = torch.autograd.grad(vectors, inputs, gradient, retain_graph=True)
         results: list[Any] = [torch2xp(x) for x in grads]
         d_mix, d_gamma, *d_layers = results
-        model.inc_grad("mix", d_mix + 2 * model.attrs["l2"] * scale**2 * model.get_param("mix"))
+        if not model.has_grad("mix") or not model.get_grad("mix").any():  # once per step
+            d_mix = d_mix + 2 * model.attrs["l2"] * scale**2 * model.get_param("mix")
+        model.inc_grad("mix", d_mix)
         if model.attrs["train_gamma"]:
             model.inc_grad("gamma", d_gamma)
         if send is not None:

@@ -75,7 +75,8 @@ class ElmoShim(Shim):
     Attributes:
         device: Device of the biLM.
         store_weights: Save the weights; otherwise save only their source (name and revision).
-        has_learned: Whether training has changed the weights since they were loaded.
+        has_learned: Whether the weights may have changed since pretraining: in training since they
+            were loaded, or before the pipeline was saved.
     """
 
     def __init__(
@@ -165,6 +166,7 @@ class ElmoShim(Shim):
             )
         if not (folder / SOURCE_FILE).is_file():
             self._bilm, self._source = self._load_pretrained(str(folder), None), None
+            self.has_learned = True
             return
         source = srsly.read_json(folder / SOURCE_FILE)
         name, revision = source["name"], source["revision"]
@@ -248,6 +250,7 @@ class ElmoShim(Shim):
         self.__dict__.update(state)
         if files is not None:
             self.from_bytes(files)
+            self.has_learned = state["has_learned"]
 
     def copy(self) -> "ElmoShim":
         """Copy the biLM with its weights; the copy has its own id."""

@@ -497,15 +497,26 @@ def test_two_processes_of_their_own_give_the_same(
 
 
 @pytest.mark.slow
-def test_fork_of_a_process_with_many_threads_does_not_hang(tiny_folder: Path) -> None:
+@pytest.mark.parametrize("frozen", [True, False])
+def test_fork_of_a_process_with_many_threads_does_not_hang(frozen: bool, tiny_folder: Path) -> None:
     code = f"""
-import spacy, torch
+import copy, spacy, torch
+from spacy.training import Example
 torch.set_num_threads(4)
 x = torch.ones(2000, 2000); x @ x
 nlp = spacy.blank("xx")
-nlp.add_pipe("elmo", config={{"model": {{"name": {str(tiny_folder)!r}}}}})
+nlp.add_pipe("elmo", config={{"frozen": {frozen}, "model": {{"name": {str(tiny_folder)!r}}}}})
 texts = ["a bank " * 500] * 8
-tensors = [doc.tensor for doc in nlp.pipe(texts)]
+if not {frozen}:  # the workers take the waiting step
+    listener = {{"@architectures": "spacy_elmo.ElmoListener.v1"}}
+    nlp.add_pipe("tagger", config={{"model": {{"tok2vec": listener}}}})
+    examples = [Example.from_dict(nlp.make_doc(texts[0]), {{"tags": ["D", "N"] * 500}})]
+    optimizer = nlp.initialize(lambda: examples)
+    for _ in range(2):
+        nlp.update(examples, sgd=optimizer)
+else:
+    list(nlp.pipe(texts))
+tensors = [doc.tensor for doc in copy.deepcopy(nlp).pipe(texts)]
 for doc, tensor in zip(nlp.pipe(texts, n_process=2, batch_size=2), tensors, strict=True):
     assert abs(doc.tensor - tensor).max() < 1e-5
 """

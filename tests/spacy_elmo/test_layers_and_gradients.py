@@ -13,6 +13,7 @@ import pytest
 import spacy
 import torch
 from elmo_pipelines import (
+    LISTENER,
     WORDS,
     add_tagger,
     get_listener,
@@ -238,6 +239,39 @@ def test_parts_of_a_batch_add_up(nlp: Language, add_elmo: AddElmo) -> None:
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
+def test_parts_of_a_batch_add_up_where_update_takes_the_step(add_elmo: AddElmo) -> None:
+    results = []
+    for parts in (1, 2):
+        pipeline = spacy.blank("xx")
+        elmo = add_elmo(pipeline, frozen=False)
+        tagger = add_tagger(pipeline)
+        examples, _ = initialize(pipeline)
+        get_shim(elmo.model).load().model.config.dropout = 0.0
+        tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+        size = len(examples) // parts + 1
+        for start in range(0, len(examples), size):
+            is_last = start + size >= len(examples)
+            pipeline.update(examples[start : start + size], sgd=SGD(0.1) if is_last else False)
+        pipeline.to_bytes()
+        results.append(copy_weights(elmo))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_that_waits_in_vain_is_taken_in_the_next_batch(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    elmo = add_elmo(frozen=False)
+    tagger = add_tagger(nlp)
+    examples, optimizer = initialize(nlp)
+    tagger.model.get_ref("softmax").set_param("W", np.eye(4, 16, dtype="f"))
+    before = copy_weights(elmo)
+    nlp.update(examples, sgd=False)
+    nlp.update(examples, sgd=optimizer, exclude=["tagger"])
+    assert torch.equal(copy_weights(elmo), before)
+    nlp.update(examples, sgd=False)
+    assert not torch.equal(copy_weights(elmo), before)
+
+
 def test_a_last_part_without_words_does_not_keep_the_step(nlp: Language, add_elmo: AddElmo) -> None:
     elmo = add_elmo(frozen=False)
     tagger = add_tagger(nlp)
@@ -436,6 +470,32 @@ def test_all_listeners_read_the_same_sentences(nlp: Language, add_elmo: AddElmo)
     assert_array_equal(before, after)
 
 
+def test_listeners_learn_from_the_same_sentences_if_elmo_is_excluded(
+    nlp: Language, add_elmo: AddElmo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elmo = add_elmo()
+    nlp.add_pipe("senter", config={"model": {"tok2vec": LISTENER}})
+    add_tagger(nlp)
+    words = ["A", "bank", "A", "river"]
+    given = {"tags": ["D", "N"] * 2, "sent_starts": [True, False] * 2}
+    examples = [Example.from_dict(Doc(nlp.vocab, words=words), given)]
+    optimizer = nlp.initialize(lambda: examples)
+    segments: list[Any] = []
+    read = elmo.source.read
+
+    def note(docs: Any, **options: Any) -> Any:
+        layers, send = read(docs, **options)
+        segments.extend(layer.segments for layer in layers)
+        return layers, send
+
+    monkeypatch.setattr(elmo.source, "read", note)
+    for _ in range(40):  # until the senter has learned to split the doc
+        options = {"exclude": ["elmo"], "annotates": ["senter"]}
+        nlp.update(examples, sgd=optimizer, **options)
+    assert len(list(nlp("A bank A river").sents)) == 2
+    assert segments == [[[0, 1, 2, 3]]] * len(segments)
+
+
 def test_listeners_read_the_sentences_that_elmo_has_read_even_if_its_layers_were_dropped(
     nlp: Language, add_elmo: AddElmo
 ) -> None:
@@ -536,7 +596,8 @@ def test_a_training_batch_adds_the_gradients_of_its_own_docs(nlp: Language) -> N
     layers = np.arange(12, dtype="f").reshape(3, 2, 2)
     batch = TrainingBatch(docs, [DocLayers(layers, [[0, 1]])] * 2, lambda gradients: None)
     ones = np.ones_like(layers)
-    assert batch.receive([docs[1], docs[1].copy()], [ones, ones]) == ones.size
+    with pytest.warns(UserWarning, match="The biLM does not learn from a component that reads"):
+        assert batch.receive([docs[1], docs[1].copy()], [ones, ones]) == ones.size
     batch.receive(docs, [ones, ones])
     assert_array_equal(batch.gradients, [ones, 2 * ones])
 
@@ -551,7 +612,8 @@ def test_bilm_takes_no_step_without_gradients_of_its_batch(
     nlp.update(examples, sgd=optimizer, exclude=["tagger"])
     # An entity linker passes copies of sentences to its listener.
     vectors, backprop = listener.begin_update([examples[0].predicted.copy()])
-    backprop(vectors)
+    with pytest.warns(UserWarning, match="such as an entity linker"):
+        backprop(vectors)
     elmo.source.finish_batch()
     assert torch.equal(copy_weights(elmo), before)
 
@@ -565,5 +627,19 @@ def test_a_second_initialization_warns_that_the_bilm_is_not_reset(
     initialize(nlp)  # nothing has been learned yet
     for _ in range(2):  # the tagger's output begins with zeros, which pass no gradient on
         nlp.update(examples, sgd=optimizer)
-    with pytest.warns(UserWarning, match="'elmo' keeps what it has learned"):
+    with pytest.warns(UserWarning, match="'elmo' keeps its weights"):
         initialize(nlp)
+
+
+def test_initialization_of_a_saved_pipeline_warns_that_its_bilm_is_not_reset(
+    nlp: Language, add_elmo: AddElmo
+) -> None:
+    add_elmo(frozen=False)
+    add_tagger(nlp)
+    initialize(nlp)
+    loaded = spacy.blank("xx")
+    add_elmo(loaded, frozen=False)
+    add_tagger(loaded)
+    loaded.from_bytes(nlp.to_bytes())
+    with pytest.warns(UserWarning, match="'elmo' keeps its weights"):
+        initialize(loaded)

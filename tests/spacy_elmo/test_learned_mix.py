@@ -8,7 +8,7 @@ from elmo_pipelines import WORDS, add_tagger, get_listener, initialize
 from numpy.testing import assert_allclose
 from spacy.language import Language
 from spacy.tokens import Doc
-from thinc.api import Model
+from thinc.api import SGD, Model
 
 from spacy_elmo.architecture import get_shim
 from spacy_elmo.learned_mix import get_mix
@@ -140,6 +140,20 @@ def test_gradients_of_the_mix_match_finite_differences(
         assert_allclose(gradient[i], slope, **GRADIENT)
 
 
+def test_the_penalty_on_the_mix_counts_once_in_each_step(nlp: Language, add_elmo: AddElmo) -> None:
+    add_elmo()
+    listener = get_listener(add_tagger(nlp, l2=0.5))
+    examples, _ = initialize(nlp)
+    scale = listener.attrs["learn_rate_scale"]
+    for _ in range(2):
+        mix = np.array([0.1, -0.2, 0.3], dtype="f")
+        listener.set_param("mix", mix.copy())
+        for example in examples:  # the tagger's output begins with zeros, which pass no gradient on
+            nlp.update([example], sgd=False)
+        assert_allclose(listener.get_grad("mix"), 2 * 0.5 * scale**2 * mix, rtol=1e-6)
+        listener.finish_update(SGD(0.1))
+
+
 def test_gradients_pass_only_where_dropout_keeps_the_output(
     nlp: Language, add_elmo: AddElmo
 ) -> None:
@@ -223,5 +237,7 @@ def test_docs_outside_the_batch_teach_the_bilm_nothing(
     examples, _ = initialize(nlp)
     elmo.update(examples, sgd=False)
     others = [example.predicted.copy() for example in examples]
-    listener.begin_update(others)[1](make_factors(others))
+    backprop = listener.begin_update(others)[1]
+    with pytest.warns(UserWarning, match="The biLM does not learn from a component that reads"):
+        backprop(make_factors(others))
     assert not any(gradient.any() for gradient in keep_gradients(elmo).values())
