@@ -23,6 +23,9 @@ NO_EXPORT = (
 )
 
 
+PACKED = ("position_ids", "seq_idx", "cu_seq_lens_q")
+
+
 class ElmoBilm:
     """Interface of a biLM, whether PyTorch or ONNX Runtime computes it.
 
@@ -153,20 +156,21 @@ class ElmoBilm:
                 first word, and `</S>`, directly after the last word. A `mix_layer_norm` then
                 counts them too, as AllenNLP does.
             output_hidden_states: Whether `hidden_states` is returned; None = as configured.
-            **kwargs: Ignored (transformers passes extra arguments).
+            **kwargs: Ignored (transformers passes extra arguments), except those of packed rows.
 
         Returns:
             An `ElmoModelOutput`, or its tuple with `return_dict=False`.
 
         Raises:
             TypeError: If ids are not integers.
-            ValueError: If ids are missing, surplus, misshapen or out of range, or the state has
-                another number of sentences or of directions.
+            ValueError: If ids are missing, surplus, misshapen or out of range, if rows hold several
+                sentences, or if the state has another number of sentences or of directions.
             NotImplementedError: If the model is being exported or traced.
         """
         is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]  # untyped
         if is_traced or torch.compiler.is_compiling():
             raise NotImplementedError(NO_EXPORT)
+        refuse_packed(kwargs)
         config: ElmoConfig = self.config
         mask = _check_inputs(config, input_ids, attention_mask, word_input_ids)
         batch = len(mask)
@@ -201,6 +205,20 @@ class ElmoBilm:
             hidden_states=hidden_states if output_hidden_states else None,
             state=state.map(lambda x: x[:, inverse]),
             attention_mask=mask.long(),
+        )
+
+
+def refuse_packed(options: dict[str, Any]) -> None:
+    """Refuse arguments of rows that hold several sentences.
+
+    Raises:
+        ValueError: If there are such arguments, as `DataCollatorWithFlattening` makes them.
+    """
+    found = [name for name in PACKED if options.get(name) is not None]
+    if found:
+        raise ValueError(
+            f"Expected one sentence per row, got {found[0]}: a batch of packed sentences. Use a "
+            "collator that pads."
         )
 
 

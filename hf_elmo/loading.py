@@ -34,8 +34,9 @@ from .stored_model import (
 )
 
 HAS_OLD_CHECKPOINTING = not hasattr(PreTrainedModel, "activation_checkpointing_enable")
-SHARDS = "model-*-of-*.safetensors"
-WEIGHT_FILES = [SAFE_WEIGHTS_NAME, SHARDS, SAFE_WEIGHTS_INDEX_NAME]
+# Options of `save_pretrained(push_to_hub=True)` for the push alone.
+PUSH_OPTIONS = {"repo_id", "license", "language", "tags", "private", "revision"}
+PUSH_OPTIONS |= {"commit_message", "commit_description", "create_pr"}
 MAX_SURPLUS = 2**26  # number of configured values that the files may lack
 
 
@@ -151,19 +152,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         **kwargs: Any,
     ) -> None:
         """Save as `PreTrainedModel.save_pretrained` does; a push to the Hub adds a model card."""
-        hub_names = {"repo_id", "commit_message", "create_pr", "private"} if push_to_hub else set()
-        hub_options = {name: kwargs.pop(name) for name in hub_names & kwargs.keys()}
+        names = PUSH_OPTIONS & kwargs.keys() if push_to_hub else ()
+        hub_options = {name: kwargs.pop(name) for name in names}
         weights = None if state_dict is None else dict(state_dict)  # transformers empties it
         super().save_pretrained(save_directory, is_main_process, weights, **kwargs)
         folder = Path(save_directory)
-        names = SAFE_WEIGHTS_NAME, SHARDS, SAFE_WEIGHTS_INDEX_NAME
-        if variant := kwargs.get("variant"):
-            names = (
-                f"model.{variant}.safetensors",
-                f"model.{variant}-*-of-*.safetensors",
-                f"{SAFE_WEIGHTS_INDEX_NAME.removesuffix('.json')}.{variant}.json",
-            )
-        single, shards, index = names
+        single, shards, index = _name_weights(kwargs.get("variant"))
         if is_main_process and (folder / single).exists() and (folder / index).exists():
             # transformers deletes old shards, but not an old index, nor an old single file, which
             # it would load first.
@@ -172,7 +166,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
             set_usual_mode(path)
         if is_main_process and push_to_hub:
             hub_options.setdefault("repo_id", Path(save_directory).resolve().name)
-            hub_options |= {x: kwargs[x] for x in ("token", "max_shard_size") if x in kwargs}
+            shared = ("token", "max_shard_size", "variant")
+            hub_options |= {x: kwargs[x] for x in shared if x in kwargs}
             self.push_to_hub(**hub_options, state_dict=state_dict)
 
     def push_to_hub(  # type: ignore[override]  # the rest is passed through
@@ -187,6 +182,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         revision: str | None = None,
         max_shard_size: int | str = "50GB",
         state_dict: dict[str, Tensor] | None = None,
+        variant: str | None = None,
         **commit: Any,
     ) -> CommitInfo:
         """Upload the model to the Hub, with a model card unless the repository has one.
@@ -201,6 +197,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             revision: Branch to write to; None = the main branch.
             max_shard_size: Largest size of a weight file.
             state_dict: Weights to upload; None = the model's own.
+            variant: Name of a variant of the weights, such as `"fp16"`, uploaded beside others.
             **commit: For `HfApi.upload_folder`: `commit_message`, `commit_description`,
                 `create_pr`.
 
@@ -218,12 +215,16 @@ class ElmoPreTrainedModel(PreTrainedModel):
             if not keeps_card:
                 card = self.make_card(name=repo_id, license=license, language=language, tags=tags)
                 Path(folder, CARD_FILE).write_text(card, encoding="utf-8")
-            self.save_pretrained(folder, state_dict=state_dict, max_shard_size=max_shard_size)
+            self.save_pretrained(
+                folder, state_dict=state_dict, max_shard_size=max_shard_size, variant=variant
+            )
+            has_weights = any(Path(folder).glob(WEIGHTS))  # not an adapter alone
             return hub.upload_folder(
                 repo_id=repo_id,
                 folder_path=folder,
                 ignore_patterns=[CARD_FILE] if keeps_card else None,
-                delete_patterns=WEIGHT_FILES,  # of an earlier upload in more or fewer files
+                # Weights of an earlier upload in more or fewer files.
+                delete_patterns=[*_name_weights(variant)] if has_weights else None,
                 revision=revision,
                 **commit,
             )
@@ -283,6 +284,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
         for module in self.modules():
             if isinstance(module, ElmoScalarMix):
                 module.freeze()
+
+
+def _name_weights(variant: str | None) -> tuple[str, str, str]:
+    """Name the files of weights: a single file, a pattern of shards, and the index of shards."""
+    if not variant:
+        return SAFE_WEIGHTS_NAME, "model-*-of-*.safetensors", SAFE_WEIGHTS_INDEX_NAME
+    stem = SAFE_WEIGHTS_INDEX_NAME.removesuffix(".json")
+    single, shards = f"model.{variant}.safetensors", f"model.{variant}-*-of-*.safetensors"
+    return single, shards, f"{stem}.{variant}.json"
 
 
 def find_device(name: str | None) -> torch.device:

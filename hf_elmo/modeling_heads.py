@@ -10,6 +10,7 @@ from transformers import initialization
 from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
+from .bilm import refuse_packed
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
 from .modeling_elmo import ElmoModel
@@ -80,6 +81,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             ValueError: As `ElmoModel`, or if the labels have another shape than the words, or the
                 mask has a 0 between two words with labels given.
         """
+        refuse_packed(kwargs)
         outputs: ElmoModelOutput = self.elmo(
             input_ids,
             attention_mask,
@@ -333,6 +335,7 @@ class ElmoClassifier(ElmoPreTrainedModel):
         Raises:
             ValueError: As `ElmoModel`, or if the labels of words have another shape than the words.
         """
+        refuse_packed(kwargs)
         layers, outputs = run_for_layers(
             self.elmo, input_ids, attention_mask, word_input_ids, state
         )

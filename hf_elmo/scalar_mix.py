@@ -151,7 +151,10 @@ class ElmoScalarMix(nn.Module):
         if len(layers) != len(self.weights):
             raise ValueError(f"Expected {len(self.weights)} layers to mix, got {len(layers)}.")
         stacked = layers if isinstance(layers, Tensor) else torch.stack(list(layers))
-        mixed = mix_layers(stacked, self.weights, self.gamma, layer_norm=self.layer_norm, mask=mask)
+        # `requires_grad` is not enough: peft sets it again.
+        weights = self.weights if self.train_weights else self.weights.detach()
+        gamma = self.gamma if self.train_gamma else self.gamma.detach()
+        mixed = mix_layers(stacked, weights, gamma, layer_norm=self.layer_norm, mask=mask)
         return self.dropout(mixed)
 
     def penalty(self) -> Tensor:

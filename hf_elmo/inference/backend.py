@@ -62,6 +62,11 @@ def choose_backend(
     if backend not in ("auto", "torch", "onnx"):
         raise ValueError(f"Expected backend auto, torch or onnx, got {backend!r}.")
     if not isinstance(model, ElmoModel):
+        if backend == "onnx" and not isinstance(model, ElmoBilm):
+            raise ValueError(
+                "Expected an ElmoModel for backend onnx, got "
+                f"{type(model).__name__}. Merge its adapters first, or use backend torch."
+            )
         if quantization not in (None, getattr(model, "quantization", None)):
             raise ValueError(
                 f"Expected quantization None or that of the model, got {quantization!r}. Load the "

@@ -1,7 +1,9 @@
 """Perplexity of held-out text, with bilm-tf's protocol or sentence by sentence."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 
 import torch
 from torch import Tensor
@@ -11,11 +13,14 @@ from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.text.text_reader import SentenceReader
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
-from .scores import check_size, convert_to_perplexity, score_sentences
+from .scores import check_softmax, convert_to_perplexity, score_sentences
 from .vocabulary import SENTENCE_END, SENTENCE_START, TargetVocabulary
 from .window_streams import SentenceStream, WindowCollator, WindowStream
 from .windowed_model import WindowedLanguageModel
 
+logger = logging.getLogger(__name__)
+
+LEAST_SHARE = 0.9  # of a text, to be evaluated without a warning
 STEPS_AT_ONCE = 32  # time steps per window; the result does not depend on them
 
 
@@ -96,9 +101,10 @@ def evaluate_stream(
     """Compute the perplexity with the protocol of bilm-tf's `test`.
 
     Parallel rows read one word at a time. At the end of a sentence, a row takes the text's next
-    sentence. The LSTM state starts at zero and continues from sentence to sentence. The last step
-    is dropped if not all rows have a word. Therefore the result depends on the batch size and on
-    the order of the sentences.
+    sentence. The LSTM state starts at zero and continues from sentence to sentence. When a row
+    finds no sentence, the evaluation ends, and the rest of the other rows is left out. Therefore
+    the result depends on the batch size and on the order of the sentences. A warning says if much
+    of the text was left out.
 
     Args:
         model: biLM and softmax; they are set to evaluation mode.
@@ -114,9 +120,17 @@ def evaluate_stream(
         ValueError: If there are fewer sentences than rows, or the vocabulary or the tokenizer does
             not fit the model.
     """
-    check_size(vocabulary, model)
+    check_softmax(vocabulary, model)
     check_tokenizer(model.config, tokenizer)
-    sentences = SentenceStream(text, num_passes=1)
+    num_targets = 0
+
+    def count(order: Random | None) -> Iterator[list[str]]:
+        nonlocal num_targets
+        for words in text(order):
+            num_targets += len(words) + 1
+            yield words
+
+    sentences = SentenceStream(count, num_passes=1)
     stream = WindowStream(
         sentences,
         SentenceStream(text, num_passes=1),
@@ -139,7 +153,16 @@ def evaluate_stream(
             f"Expected a sentence for each of the {batch_size} rows of the batch, got "
             f"{sentences.num_taken}. Use a smaller batch size."
         )
-    return sums.perplexity()
+    result = sums.perplexity()
+    if result.num_targets < LEAST_SHARE * num_targets:
+        logger.warning(
+            "%d of %d predictions were evaluated. The protocol of bilm-tf ends as soon as one of "
+            "the %d parallel rows finds no sentence. Use a smaller batch size, or a longer text.",
+            result.num_targets,
+            num_targets,
+            batch_size,
+        )
+    return result
 
 
 def evaluate_text(

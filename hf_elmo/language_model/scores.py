@@ -90,7 +90,7 @@ def score_sentences(
             consists of pieces and a word is not split into them.
         TypeError: If a sentence is a string, or a word is not a string.
     """
-    check_size(vocabulary, model)
+    check_softmax(vocabulary, model)
     softmax = model.softmax
     start, end = vocabulary.boundary_ids
     for words, hidden in _predict(sentences, model, tokenizer):
@@ -153,7 +153,7 @@ def find_substitutes(
         raise ValueError(f"Expected a count of at least 1, got {count}.")
     if vocabulary.pieces is not None:
         raise ValueError("Expected a model that predicts words, got one that predicts pieces.")
-    check_size(vocabulary, model)
+    check_softmax(vocabulary, model)
     softmax = model.softmax
     ((_, hidden),) = _predict([words], model, tokenizer)
     direction = direction or ("both" if len(hidden) == 2 else "forward")
@@ -172,8 +172,14 @@ def find_substitutes(
     return [Substitute(vocabulary.words[row], value) for row, value in pairs]
 
 
-def check_size(vocabulary: TargetVocabulary, model: ElmoForPreTraining) -> None:
-    """Refuse a vocabulary that does not have one word for each row of the softmax."""
+def check_softmax(vocabulary: TargetVocabulary, model: ElmoForPreTraining) -> None:
+    """Refuse a vocabulary without one word for each row of the softmax, and a changed softmax."""
+    softmax = model.softmax
+    if type(softmax) is not nn.Linear or softmax._forward_hooks or softmax._forward_pre_hooks:
+        raise ValueError(
+            "Expected a softmax without adapters, hooks and pruning: only its weights are read. "
+            "Merge or remove them first."
+        )
     if len(vocabulary) != model.config.vocab_size:
         raise ValueError(
             f"Expected a vocabulary of {model.config.vocab_size} words, one for each row of the "

@@ -186,6 +186,24 @@ def test_pushing_removes_the_weights_of_an_earlier_push_only(
     assert [x for x in stored if any(fnmatch(x, pattern) for pattern in patterns)] == stored[:2]
 
 
+def test_pushing_an_adapter_or_a_variant_keeps_the_weights_that_are_there(
+    tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"push_to_hub": True, "variant": "fp16", "max_shard_size": "5KB"}
+    tiny_model.save_pretrained(tmp_path / "saved", **options)
+    stored = ["model.safetensors", "model-00001-of-00002.safetensors", "model.fp16.safetensors"]
+    patterns = hub.calls[0]["delete_patterns"]
+    assert [x for x in stored if any(fnmatch(x, pattern) for pattern in patterns)] == stored[2:]
+    assert any(fnmatch(name, "model.fp16-*") for name in hub.calls[0]["files"])
+
+    def save_adapter(self: ElmoModel, folder: str, **_: Any) -> None:
+        Path(folder, "adapter_model.safetensors").touch()
+
+    monkeypatch.setattr(ElmoModel, "save_pretrained", save_adapter)
+    tiny_model.push_to_hub("my-model")
+    assert hub.calls[1]["delete_patterns"] is None
+
+
 def test_pushing_a_task_model_uploads_its_own_card(
     tiny_model: ElmoModel, hub: type[FakeHub]
 ) -> None:
@@ -212,8 +230,14 @@ def test_a_push_goes_to_the_named_branch_of_a_private_repository(
 def test_saving_pushes_to_a_private_repository_where_it_is_asked_to(
     tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path
 ) -> None:
-    tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True, private=True, token="T0P")
-    assert (hub.asked["private"], hub.asked["token"]) == (True, "T0P")
+    options = {"private": True, "token": "T0P", "revision": "v2"}
+    texts = {"license": "mit", "commit_message": "Hello", "commit_description": "World"}
+    tiny_model.save_pretrained(tmp_path / "saved", push_to_hub=True, **options, **texts)
+    assert hub.asked == {"token": "T0P", "private": True, "branch": "v2", "card_at": "v2"}
+    (call,) = hub.calls
+    assert ModelCard(call["files"]["README.md"].decode()).data.license == "mit"
+    assert [call[name] for name in ("revision", "commit_message")] == ["v2", "Hello"]
+    assert call["commit_description"] == "World"
 
 
 def test_saving_can_push(tiny_model: ElmoModel, hub: type[FakeHub], tmp_path: Path) -> None:

@@ -144,6 +144,18 @@ def test_language_model_refuses_labels_of_another_shape(
         language_model(*batch, labels=make_labels("right")[:, 1:])
 
 
+@pytest.mark.parametrize("model_class", HEADS)
+def test_rows_of_several_sentences_are_refused(
+    model_class: type[ElmoPreTrainedModel], tiny_config: ElmoConfig
+) -> None:
+    tiny_config.vocab_size = 7
+    model = model_class(tiny_config)
+    ids, mask = make_batch(tiny_config, SENTENCES)
+    places = torch.arange(6).expand(5, 6)  # as of DataCollatorWithFlattening
+    with pytest.raises(ValueError, match="Expected one sentence per row, got position_ids"):
+        model(ids, mask, position_ids=places)
+
+
 def test_language_model_needs_a_target_vocabulary(tiny_config: ElmoConfig) -> None:
     with pytest.raises(ValueError, match="Expected a vocab_size above 0"):
         ElmoForPreTraining(tiny_config)

@@ -19,6 +19,14 @@ def test_mix_is_a_softmax_weighted_sum() -> None:
     assert mix.penalty().item() == 2.0
 
 
+def test_a_fixed_mix_gets_no_gradient_even_if_another_program_asks_for_it() -> None:
+    mix = ElmoScalarMix(2, train_weights=False, train_gamma=False).requires_grad_()  # as peft does
+    layers = torch.ones(2, 1, 1, 1, requires_grad=True)
+    mix(layers).sum().backward()
+    assert (mix.weights.grad, mix.gamma.grad) == (None, None)
+    assert layers.grad is not None
+
+
 def test_a_mix_can_start_from_whole_numbers() -> None:
     mix = ElmoScalarMix(2, weights=[0, 1], gamma=2)
     assert [*mix.weights.tolist(), *mix.gamma.tolist()] == [0.0, 1.0, 2.0]

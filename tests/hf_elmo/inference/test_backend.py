@@ -227,5 +227,7 @@ def test_a_wrapped_model_in_bfloat16_is_embedded(
             return getattr(self.model, name)
 
     wrapped: Any = Wrapped(tiny_model.bfloat16())
+    with pytest.raises(ValueError, match="Expected an ElmoModel for backend onnx, got Wrapped"):
+        list(embed_layers([["bank"]], wrapped, tokenizer, backend="onnx"))
     (layers,) = embed_layers([["bank"]], wrapped, tokenizer)
     assert layers.dtype == torch.bfloat16

@@ -220,3 +220,21 @@ def test_less_text_than_rows_is_an_error(
             read_files([tmp_path / "short.txt"]),
             batch_size=2,
         )
+
+
+@pytest.mark.parametrize(("batch_size", "message"), [(1, ""), (2, "6 of 12 predictions were ev")])
+def test_a_text_of_which_much_is_left_out_gives_a_warning(
+    tmp_path: Path,
+    tiny_config: ElmoConfig,
+    caplog: pytest.LogCaptureFixture,
+    batch_size: int,
+    message: str,
+) -> None:
+    (tmp_path / "short.txt").write_text("a b\na b c d e f g h\n")
+    vocabulary = TargetVocabulary(["<S>", "</S>", "<UNK>"])
+    tiny_config.vocab_size = len(vocabulary)
+    model = ElmoForPreTraining(tiny_config).eval()
+    text = read_files([tmp_path / "short.txt"])
+    evaluate_stream(model, ElmoTokenizer(), vocabulary, text, batch_size=batch_size)
+    assert message in caplog.text
+    assert bool(message) == bool(caplog.text)

@@ -1,7 +1,9 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn.utils import parametrize
 
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model.scores import find_substitutes, score_sentences
@@ -168,6 +170,23 @@ def test_the_vocabulary_of_another_model_is_refused(model: ElmoForPreTraining) -
         list(score_sentences(SENTENCES, model, ElmoTokenizer(), other))
     with pytest.raises(ValueError, match="Expected a vocabulary of 9 words"):
         find_substitutes(SENTENCES[0], 0, model, ElmoTokenizer(), other)
+
+
+def hook(softmax: torch.nn.Linear) -> None:
+    softmax.register_forward_hook(lambda *_: None)
+
+
+def parametrize_weight(softmax: torch.nn.Linear) -> None:
+    parametrize.register_parametrization(softmax, "weight", torch.nn.Identity())
+
+
+@pytest.mark.parametrize("change", [hook, parametrize_weight])
+def test_a_softmax_that_computes_otherwise_is_refused(
+    model: ElmoForPreTraining, change: Callable[[torch.nn.Linear], None]
+) -> None:
+    change(model.softmax)
+    with pytest.raises(ValueError, match="Expected a softmax without adapters, hooks and pruning"):
+        list(score_sentences(SENTENCES, model, ElmoTokenizer(), VOCABULARY))
 
 
 def test_at_least_one_substitute_is_asked_for(model: ElmoForPreTraining) -> None:
