@@ -246,11 +246,11 @@ class Elmo(SavedComponent, TrainablePipe):  # type: ignore[misc]  # an untyped C
 
         Raises:
             OSError: If the model does not exist.
-            ValueError: If the model is not an ELMo, if the mix does not fit the model, or if there
-                is a cache but training changes the layers.
+            ValueError: If the model is not an ELMo, if the mix does not fit the model, or if the
+                cache is not empty, or training changes the layers.
         """
-        if cache is not None and self.is_trainable:
-            raise ValueError("Expected no cache where frozen = false: the layers change.")
+        if cache is not None and (self.is_trainable or len(cache)):
+            raise ValueError("Expected an empty cache, or none if frozen = false: layers change.")
         if self.is_trainable and get_shim(self.model).has_learned:
             warnings.warn(
                 f"The biLM of {self.name!r} keeps its weights, with what it has learned: "

@@ -175,8 +175,16 @@ def test_cache_of_layers_that_change_is_an_error(nlp: Language, add_elmo: AddElm
     nlp.config["initialize"]["components"]["elmo"] = {
         "cache": {"@misc": "spacy_elmo.LayerCache.v1"}
     }
-    with pytest.raises(ValueError, match="Expected no cache where frozen = false"):
+    with pytest.raises(ValueError, match="Expected an empty cache, or none if frozen = false"):
         initialize(nlp)
+
+
+def test_cache_with_layers_of_another_bilm_is_an_error(nlp: Language, add_elmo: AddElmo) -> None:
+    elmo = add_elmo()
+    cache = LayerCache(2**20)
+    elmo.initialize(lambda: [], cache=cache)
+    with pytest.raises(ValueError, match="Expected an empty cache"):
+        elmo.initialize(lambda: [], cache=cache)
 
 
 def test_frozen_bilm_stays_as_it_is(nlp: Language, add_elmo: AddElmo) -> None:
