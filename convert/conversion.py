@@ -253,7 +253,7 @@ def _check_companions(reader: Format, sources: Sources) -> None:
         option = "--" + name.replace("_", "-")
         if path is not None and name not in ("checkpoint", *reader.companions):
             raise ConversionError(f"{reader.name}: expected no {option}, got {path}.")
-        if path is not None and name != "checkpoint" and not path.exists():
+        if path is not None and name != "checkpoint" and not path.is_file():
             raise ConversionError(f"{option}: expected a file, found none at {path}.")
 
 

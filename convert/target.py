@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from convert.formats import allennlp, bilm_hdf5, hf_folder
+from convert.formats import allennlp, bilm_hdf5, hf_folder, tensorflow
 from convert.layout import ConversionError
 from hf_elmo.files.output_lock import lock_output
 
 WORK_FOLDER, LOCK = ".{}.elmo-convert", ".{}.elmo-convert.lock"
 NEW, OLD = "new", "old"  # in the work folder
-WEIGHT_SUFFIXES = (*bilm_hdf5.SUFFIXES, allennlp.SUFFIXES[0])  # their options are beside them
 
 
 def check_target(target: Path, *, force: bool) -> None:
@@ -94,7 +93,8 @@ def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: 
                 "model. Move it or choose another folder."
             )
         check_target(place, force=force)
-        other = _find_other_owner(target) if place != target and os.path.lexists(place) else None
+        is_companion = place != target and os.path.lexists(place)
+        other = _find_other_owner(target, place) if is_companion else None
         if other is not None:
             raise ConversionError(
                 f"{place}: may also belong to {other.name}. Choose another name or folder."
@@ -105,21 +105,28 @@ def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: 
         _move(path, place, new.parent.with_name(OLD))
 
 
-def _find_other_owner(target: Path) -> Path | None:
-    """Find other weights that read the options of a target, as x.hdf5 and x_weights.hdf5 do."""
-    mine, plain = _find_options(target), target.with_name(allennlp.OPTIONS)
-    for path in sorted(target.parent.iterdir()):
-        if path.suffix in WEIGHT_SUFFIXES and path.name != target.name:
-            own = _find_options(path)
-            if mine == own or (mine == plain and not own.exists()):
-                return path
-    return None
+def _find_other_owner(target: Path, place: Path) -> Path | None:
+    """Find other weights that read a file beside a target, as x.hdf5 and x_weights.hdf5 do."""
+    others = (path for path in sorted(target.parent.iterdir()) if path.name != target.name)
+    return next((path for path in others if place in _list_read(path)), None)
 
 
-def _find_options(weights: Path) -> Path:
-    """Return the path of the options that the writers put beside weights."""
-    module = allennlp if weights.suffix == allennlp.SUFFIXES[0] else bilm_hdf5
-    return module.find_options(weights)
+def _list_read(weights: Path) -> list[Path]:
+    """List the files beside weights that are read with them."""
+    if weights.suffix == tensorflow.INDEX:
+        return [weights.with_name(name) for name in (allennlp.OPTIONS, *tensorflow.VOCABULARIES)]
+    if weights.suffix == allennlp.SUFFIXES[0]:
+        places: list[tuple[Path, ...]] = [
+            (allennlp.find_options(weights), weights.with_name(allennlp.OPTIONS))
+        ]
+    elif weights.suffix in bilm_hdf5.SUFFIXES and not weights.name.endswith(bilm_hdf5.SOFTMAX_NAME):
+        names = (allennlp.OPTIONS, bilm_hdf5.VOCABULARY_NAME)
+        places = [bilm_hdf5.list_places(weights, name) for name in names]
+        places.append(bilm_hdf5.list_places(weights, bilm_hdf5.SOFTMAX_NAME)[:1])
+    else:
+        return []
+    found = (next((path for path in some if path.exists()), None) for some in places)
+    return [path for path in found if path is not None]
 
 
 def _is_copy(path: Path, place: Path) -> bool:

@@ -207,6 +207,13 @@ def check(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
             "Elmo with do_layer_norm=True.",
             stacklevel=2,
         )
+    mixes, configured = _list_mixes(checkpoint), configured_mix(config)
+    is_default = configured.gamma == 1 and len(set(configured.weights)) == 1
+    if configured not in mixes and not is_default:
+        warnings.warn(
+            f"The mix in the configuration is omitted: {len(mixes)} others are written.",
+            stacklevel=2,
+        )
     if "softmax.weight" in checkpoint.tensors:
         warnings.warn("AllenNLP's Elmo has no softmax: the softmax is omitted.", stacklevel=2)
 

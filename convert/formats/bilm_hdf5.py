@@ -143,7 +143,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     weights = sources.checkpoint
     options_path = sources.options or _find(weights, "options.json")
     if options_path is None:
-        places = " or ".join(dict.fromkeys(map(str, _places(weights, "options.json"))))
+        places = " or ".join(dict.fromkeys(map(str, list_places(weights, "options.json"))))
         raise ConversionError(
             f"{weights}: expected its options in {places}, found none. Pass them with --options."
         )
@@ -157,7 +157,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
             files.append(sources.token_embeddings)
         vocabulary = sources.vocabulary or _find(weights, VOCABULARY_NAME)
         own_softmax = _find_own_softmax(sources, variables)
-        has_words = sources.vocabulary or _places(weights, VOCABULARY_NAME)[0].is_file()
+        has_words = sources.vocabulary or list_places(weights, VOCABULARY_NAME)[0].is_file()
         softmax_path = sources.softmax or (own_softmax if has_words else None)
         if softmax_path is not None:
             softmax = stack.enter_context(open_variables(softmax_path))
@@ -177,7 +177,7 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
         yield checkpoint
 
 
-def _places(weights: Path, name: str) -> tuple[Path, Path]:
+def list_places(weights: Path, name: str) -> tuple[Path, Path]:
     """List the possible paths of a file that belongs to the weights, such as options.json.
 
     The first path follows AllenAI: `x_options.json` for `x_weights.hdf5`. Writers use this path.
@@ -189,20 +189,15 @@ def _places(weights: Path, name: str) -> tuple[Path, Path]:
 
 
 def _find(weights: Path, name: str) -> Path | None:
-    return next((place for place in _places(weights, name) if place.is_file()), None)
+    return next((place for place in list_places(weights, name) if place.is_file()), None)
 
 
 def _find_own_softmax(sources: Sources, variables: dict[str, LazyTensor]) -> Path | None:
     """Find the softmax where the writer puts it."""
     if sources.softmax or sources.token_embeddings or any("softmax/" in x for x in variables):
         return None
-    own = _places(sources.checkpoint, SOFTMAX_NAME)[0]
+    own = list_places(sources.checkpoint, SOFTMAX_NAME)[0]
     return own if own.is_file() else None
-
-
-def find_options(weights: Path) -> Path:
-    """Return the path of the options that are written for these weights."""
-    return _places(weights, "options.json")[0]
 
 
 def _replace_encoder(
@@ -255,11 +250,11 @@ def check_checkpoint(checkpoint: Checkpoint, target: Path, dtype: str) -> None:
     has_softmax = "softmax.weight" in checkpoint.tensors
     has_words = checkpoint.words is not None or checkpoint.target_words is not None
     for name, is_written in ((SOFTMAX_NAME, has_softmax), (VOCABULARY_NAME, has_words)):
-        place = _places(target, name)[0]
-        if target.exists() and place.exists() and not is_written:
+        place = list_places(target, name)[0]
+        if place.exists() and not is_written:
             raise ConversionError(
-                f"{place}: may belong to the model that is replaced, and the new one has no such "
-                "file. Move it, or choose another target."
+                f"{place}: would be read with the new model, which has no such file. Move it, or "
+                "choose another target."
             )
     config = checkpoint.config
     has_norm = config.mix_layer_norm != "none"
@@ -278,17 +273,17 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path, settings: WriteSettings
     """Write weights in HDF5, and next to them options, softmax and vocabulary."""
     options = bilm_options.make_options(checkpoint.config)
     text = json.dumps(options, indent=2) + "\n"
-    find_options(path).write_text(text, encoding="utf-8")
+    list_places(path, "options.json")[0].write_text(text, encoding="utf-8")
     _write_stored(path, list_stored_tensors(checkpoint.config, bilm_variables.RULES), checkpoint)
     if "softmax.weight" in checkpoint.tensors:
         config = checkpoint.config
         expected = bilm_variables.list_stored_softmax(
             config.vocab_size, config.projection_size, is_shared=False
         )
-        _write_stored(_places(path, SOFTMAX_NAME)[0], expected, checkpoint)
+        _write_stored(list_places(path, SOFTMAX_NAME)[0], expected, checkpoint)
     words = checkpoint.words or checkpoint.target_words
     if words is not None:
-        write_words(_places(path, VOCABULARY_NAME)[0], words)
+        write_words(list_places(path, VOCABULARY_NAME)[0], words)
 
 
 def _write_stored(path: Path, expected: Iterable[StoredTensor], checkpoint: Checkpoint) -> None:

@@ -43,7 +43,9 @@ def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
     every = _without_slots(read_variables(prefix))
     scope = _find_scope(index, every)
     variables = _bilm_variables(scope, every)
-    options_path = sources.options or _find(prefix, "options.json")
+    # A folder of a module has its options outside; above other folders is another model.
+    is_module = prefix.parent.name in FOLDERS
+    options_path = sources.options or _find(prefix, "options.json", looks_above=is_module)
     if options_path is None:
         options = guess_options(variables)
         bilm_options.warn_of_guess(index)
@@ -108,9 +110,10 @@ def _read_latest(folder: Path) -> str | None:
     return match[1] if match else None
 
 
-def _find(prefix: Path, *names: str) -> Path | None:
-    """Find a file next to a checkpoint or in the parent folder."""
-    places = [folder / name for folder in prefix.parents[:2] for name in names]
+def _find(prefix: Path, *names: str, looks_above: bool = True) -> Path | None:
+    """Find a file next to a checkpoint, or in the parent folder."""
+    folders = prefix.parents[: 2 if looks_above else 1]
+    places = [folder / name for folder in folders for name in names]
     return next((place for place in places if place.is_file()), None)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from bilm_tf import make_bilm, write_bilm
 from filelock import FileLock
 from typer.testing import CliRunner
@@ -18,6 +19,8 @@ from typer.testing import CliRunner
 from convert import ConversionError, convert_checkpoint
 from convert.__main__ import app
 from convert.formats import hf_folder
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
+from hf_elmo.language_model.vocabulary import write_words
 from hf_elmo.remote_code import include_code
 
 
@@ -303,6 +306,43 @@ def test_options_with_other_names_are_of_other_models(tmp_path: Path, place: Pat
     (place / "plain/other.hdf5").write_bytes((place / "plain/weights.hdf5").read_bytes())
     with pytest.raises(ConversionError, match=r"options.json: may also belong to other.hdf5"):
         convert_checkpoint(b, place / "plain/weights.hdf5", to="bilm-hdf5", force=True)
+
+
+@pytest.mark.parametrize("name", ["options.json", "vocab.txt"])
+@pytest.mark.parametrize("neighbour", ["model.ckpt-1.index", "words_weights.hdf5"])
+def test_plain_files_that_another_model_reads_are_not_replaced(
+    name: str, neighbour: str, tmp_path: Path, place: Path
+) -> None:
+    for number in (1, 2):
+        bilm = make_bilm(reads_words=True, cell_clip=number / 10)
+        convert_checkpoint(write_bilm(tmp_path / str(number), bilm), tmp_path / f"model-{number}")
+    convert_checkpoint(tmp_path / "model-1", place / "weights.hdf5", to="bilm-hdf5")
+    for companion in ("options.json", "vocab.txt"):  # the other file is the neighbour's own
+        if companion != name and neighbour.endswith(".hdf5"):
+            shutil.copy(place / companion, place / f"words_{companion}")
+    (place / "vocab.txt").write_text("another\n")
+    (place / neighbour).touch()
+    before = (place / name).read_bytes()
+    with pytest.raises(ConversionError, match=rf"{name}: may also belong to {neighbour}"):
+        convert_checkpoint(tmp_path / "model-2", place / "weights.hdf5", to="bilm-hdf5", force=True)
+    assert (place / name).read_bytes() == before
+
+
+def test_a_model_with_a_softmax_is_replaced_by_force(
+    tiny_config: ElmoConfig, tmp_path: Path, place: Path
+) -> None:
+    tiny_config.vocab_size = 4
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        model = ElmoForPreTraining(tiny_config)
+        model.save_pretrained(tmp_path / str(seed))
+        ElmoTokenizer.from_config(model.config).save_pretrained(tmp_path / str(seed))
+        write_words(tmp_path / str(seed) / "target_vocab.txt", ["<S>", "</S>", "<UNK>", "the"])
+        target = place / "weights.hdf5"
+        convert_checkpoint(tmp_path / str(seed), target, to="bilm-hdf5", force=True)
+    convert_checkpoint(target, tmp_path / "again")
+    softmax = ElmoForPreTraining.from_pretrained(tmp_path / "again").softmax.weight
+    torch.testing.assert_close(softmax, model.softmax.weight, rtol=0, atol=0)
 
 
 def test_code_in_a_folder_is_not_named_without_being_copied(weights: Path, place: Path) -> None:

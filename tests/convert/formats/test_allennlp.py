@@ -122,6 +122,16 @@ def test_several_mixes_are_named_by_their_task(tmp_path: Path) -> None:
     assert ElmoModel.from_pretrained(tmp_path / "model").config.mix_weights is None
 
 
+def test_a_configured_mix_beside_several_others_is_omitted_with_a_warning(tmp_path: Path) -> None:
+    mixes = mix_weights(0, [1, 2, 3], 4) | mix_weights(1, [5, 6, 7], 8)
+    convert_checkpoint(write_allennlp(tmp_path / "task", whole_bilm(), mixes), tmp_path / "model")
+    convert_checkpoint(tmp_path / "model", tmp_path / "first.th", to="allennlp")
+    config = ElmoConfig.from_pretrained(tmp_path / "model", mix_gamma=7.0)
+    config.save_pretrained(tmp_path / "model")
+    with pytest.warns(match="The mix in the configuration is omitted: 2 others are written"):
+        convert_checkpoint(tmp_path / "model", tmp_path / "second.th", to="allennlp")
+
+
 @pytest.mark.parametrize("scope", ["", "_elmo_lstm.", "_elmo._elmo_lstm."])
 def test_weights_of_elmo_alone_are_read(scope: str, tmp_path: Path) -> None:
     bilm = make_bilm(cell_clip=0.4, proj_clip=0.3)

@@ -302,8 +302,11 @@ def test_a_word_table_with_other_marks_is_refused(tmp_path: Path) -> None:
 
 def test_a_vocabulary_that_does_not_exist_is_named(tmp_path: Path) -> None:
     path = write_bilm(tmp_path / "source", make_bilm())
-    with pytest.raises(ConversionError, match=r"--vocabulary: expected a file, found none at .*no"):
-        convert_checkpoint(path, tmp_path / "model", vocabulary=tmp_path / "no")
+    os.mkfifo(tmp_path / "pipe")  # it can be read only once
+    for name in ("no", "pipe"):
+        message = rf"--vocabulary: expected a file, found none at .*{name}"
+        with pytest.raises(ConversionError, match=message):
+            convert_checkpoint(path, tmp_path / "model", vocabulary=tmp_path / name)
 
 
 def test_long_tables_are_read_in_blocks(
@@ -764,10 +767,14 @@ def test_two_vocabularies_are_refused_as_the_format_has_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["w_softmax_weights.hdf5", "w_vocab.txt"])
-def test_files_of_a_replaced_model_are_not_left_beside_the_new(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_files_of_another_model_are_not_left_beside_a_new_one(
+    name: str, is_replaced: bool, tmp_path: Path
+) -> None:
     convert_checkpoint(write_bilm(tmp_path, make_bilm()), tmp_path / "model")
+    if is_replaced:
+        convert_checkpoint(tmp_path / "model", tmp_path / "w.hdf5", to="bilm-hdf5")
     (tmp_path / name).write_text("of another model")
-    convert_checkpoint(tmp_path / "model", tmp_path / "w.hdf5", to="bilm-hdf5")
-    with pytest.raises(ConversionError, match=f"{name}: may belong to the model that is replaced"):
+    with pytest.raises(ConversionError, match=f"{name}: would be read with the new model"):
         convert_checkpoint(tmp_path / "model", tmp_path / "w.hdf5", to="bilm-hdf5", force=True)
     assert (tmp_path / name).read_text() == "of another model"

@@ -109,6 +109,15 @@ def test_mixes_of_several_tasks_keep_their_names(tmp_path: Path) -> None:
 # --- Where it is found ---
 
 
+def test_options_of_a_model_in_the_folder_above_are_not_taken(tmp_path: Path) -> None:
+    bilm = make_bilm(cell_clip=3, proj_clip=3, max_characters=50)
+    write_trained(tmp_path / "drawer" / "german", bilm)
+    options = tmp_path / "drawer" / "german" / "options.json"
+    options.rename(tmp_path / "drawer" / "options.json")
+    with pytest.warns(UserWarning, match=r"relu, clips of 3, skip connections and 50"):
+        convert_checkpoint(tmp_path / "drawer" / "german", tmp_path / "model")
+
+
 @pytest.mark.parametrize(
     "name",
     [
