@@ -320,11 +320,13 @@ def test_plain_files_that_another_model_reads_are_not_replaced(
     for companion in ("options.json", "vocab.txt"):  # the other file is the neighbour's own
         if companion != name and neighbour.endswith(".hdf5"):
             shutil.copy(place / companion, place / f"words_{companion}")
-    (place / "vocab.txt").write_text("another\n")
+    if name == "vocab.txt":
+        (place / "vocab.txt").write_text("another\n")
     (place / neighbour).touch()
     before = (place / name).read_bytes()
+    source = tmp_path / ("model-1" if name == "vocab.txt" else "model-2")
     with pytest.raises(ConversionError, match=rf"{name}: may also belong to {neighbour}"):
-        convert_checkpoint(tmp_path / "model-2", place / "weights.hdf5", to="bilm-hdf5", force=True)
+        convert_checkpoint(source, place / "weights.hdf5", to="bilm-hdf5", force=True)
     assert (place / name).read_bytes() == before
 
 
