@@ -18,6 +18,7 @@ LENGTHS = {
     ("entailment", "words-alone"): (30,),
     ("entailment", "elmo-alone"): (30,),
     ("squad", "static"): (24,),
+    ("squad", "static" + NARROW): (24, 48),
     ("squad", "elmo"): (9, 16),
     ("squad", "input"): (9, 24),
     ("squad", "words-alone"): (24,),
