@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from safetensors.torch import save_file
@@ -13,6 +14,8 @@ from torch import Tensor
 from hf_elmo.loading import set_usual_mode
 
 PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
+OWN_FILE = re.compile(r"(/dev/stdout|/dev/stderr)|(?:/dev|/proc/self)/fd/(\d+)")
 OPEN_FILE = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 
 
@@ -93,9 +96,22 @@ def write_file(output: Path, parts: Iterable[str], *, errors: str = "strict") ->
     # A symbolic link is kept: the file to which it points is replaced.
     target = nullcontext(output) if appends else replace(output.resolve())
     # The shell may have opened a file behind a device to append to it.
-    mode = "a" if appends else "w"
-    with target as path, path.open(mode, encoding="utf-8", errors=errors, newline="\n") as file:
+    mode, opener = ("a", _open_device) if appends else ("w", None)
+    options: dict[str, Any] = {"encoding": "utf-8", "errors": errors, "newline": "\n"}
+    with target as path, open(path, mode, opener=opener, **options) as file:
         file.writelines([parts] if isinstance(parts, str) else parts)
+
+
+def _open_device(name: str, flags: int) -> int:
+    """Open a device; a file that this process has open is not opened again.
+
+    The position in a redirected file is then the same for all that write to it, such as later
+    commands of a shell. Otherwise, they would write over each other.
+    """
+    found = OWN_FILE.fullmatch(str(Path(name).absolute()))
+    if found is None:
+        return os.open(name, flags)
+    return os.dup(STREAMS.get(found[1]) or int(found[2]))
 
 
 def is_device(output: Path) -> bool:

@@ -1,5 +1,8 @@
 """Places of files that a command is to write."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,16 @@ def test_plain_text_under_the_name_of_a_compressed_file_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="would be plain text"):
         check_output_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("place", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_what_else_is_written_to_a_redirected_stream_is_kept(place: str, tmp_path: Path) -> None:
+    code = (
+        "import os; from pathlib import Path; from hf_elmo.files.output_file import write_file; "
+        f"os.write(1, b'before\\n'); write_file(Path('{place}'), 'text\\n'); "
+        "os.write(1, b'after\\n')"
+    )
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=log)
+        os.write(log.fileno(), b"later\n")
+    assert (tmp_path / "log").read_text() == "before\ntext\nafter\nlater\n"
