@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hf_elmo.files.output_file import PACKED_SUFFIXES
 from hf_elmo.text.text_files import decode_lines, decompress
 
 STATIC_WORDS_NAME = "static_words.txt"
 FLOAT_BYTES = 4
 MAX_WIDTH = 2**16  # a damaged file may claim any width
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 
 class StaticVectors(NamedTuple):
@@ -48,9 +48,8 @@ def read_vectors(path: Path, *, max_words: int | None = None) -> StaticVectors:
     """
     with path.open("rb") as packed:
         file = decompress(packed, path.name)
-        suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
-        is_binary = suffixes[-1:] == [".bin"]
-        rows = _read_binary(file, path) if is_binary else _read_text(file, path)
+        name = path.with_suffix("") if path.suffix.lower() in PACKED_SUFFIXES else path
+        rows = _read_binary(file, path) if name.suffix == ".bin" else _read_text(file, path)
         words: list[str] = []
         vectors: list[npt.NDArray[np.float32]] = []
         for word, vector in rows:
