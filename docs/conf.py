@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from sphinx.util import logging
 from convert.__main__ import app as convert_app
 from hf_elmo.__main__ import app as hf_elmo_app
 from hf_elmo.bundled import BUNDLED_NAME
-from hf_elmo.demo.build import write_demo
+
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "demo"))
+from build_demo import write_demo
 
 project = "spacy-elmo"
 author = "The authors of spacy-elmo"

@@ -5,6 +5,7 @@ Each is an SVG that follows the reader's choice of a light or a dark look.
 
 import os
 import random
+import sys
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
@@ -13,9 +14,11 @@ import numpy as np
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bundled import resolve_name
-from hf_elmo.demo.collection import Collection, read_collection
 from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.typing_errors import misspell
+
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "demo"))
+from collection import Collection, read_collection
 
 FIGURES = Path(__file__).with_name("figures")
 MODEL = "elmo-mini-en"
@@ -127,7 +130,6 @@ def draw_house() -> Drawing:
         d.box(32, y, 126, 46, *lines)
     d.box(210, 58, 340, 482, "hf_elmo", kind="outer")
     for x, y, width, *lines in (
-        (224, 92, 312, "demo", "page of neighbours, senses and mixes"),
         (224, 166, 150, "tasks", "the six task models"),
         (386, 166, 150, "pretraining", "training of a biLM"),
         (224, 240, 150, "training", "checkpoints"),

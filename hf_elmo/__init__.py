@@ -20,7 +20,6 @@ from .modeling_heads import (
     ElmoForTokenClassification,
 )
 from .modeling_outputs import ElmoForPreTrainingOutput, ElmoModelOutput, ElmoState
-from .remote_code import include_code
 from .scalar_mix import ElmoScalarMix
 from .tokenization_elmo import ElmoTokenizer
 
@@ -37,7 +36,6 @@ __all__ = [
     "ElmoScalarMix",
     "ElmoState",
     "ElmoTokenizer",
-    "include_code",
     "make_model_card",
 ]
 

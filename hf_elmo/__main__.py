@@ -7,8 +7,6 @@ from transformers.utils import logging
 
 from .command_errors import run_app
 from .corpus.commands import embed
-from .demo.commands import demo
-from .inference.info import info
 from .language_model.commands import evaluate, score, substitutes, vocab
 from .onnx.commands import export
 from .pretraining.commands import pretrain
@@ -22,8 +20,8 @@ def main() -> None:
     """ELMo: contextual word vectors from a character-based biLM."""
 
 
-COMMANDS = (embed, vocab, pretrain, evaluate, score, substitutes, export, info)
-for command in (*COMMANDS, train, score_model, predict, demo):
+COMMANDS = (embed, vocab, pretrain, evaluate, score, substitutes, export)
+for command in (*COMMANDS, train, score_model, predict):
     app.command("test" if command is score_model else None)(command)
 
 if __name__ == "__main__":

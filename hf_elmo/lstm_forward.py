@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .configuration_elmo import ElmoConfig
-from .lstm_kernel_choice import choose_activation
+from .lstm_elementwise import activate, activate_fast
 from .lstm_products import multiply, pack_weight
 
 MAX_CHUNK_STEPS = 128  # rows of inputs multiplied at once; the product stays in the CPU cache
@@ -117,7 +117,8 @@ def run_layer(
     new_h, new_c = h.to(dtype, copy=True), c.to(wide, copy=True)
     outputs = torch.empty_like(inputs, dtype=dtype)
     input_steps, output_steps = inputs.split(sizes), outputs.split(sizes)
-    activate_step = choose_activation(inputs.device.type, run.is_reduced or run.training)
+    is_fast = inputs.device.type == "cpu" and (run.is_reduced or run.training)
+    activate_step = activate_fast if is_fast else activate
     step_h, cell = new_h[:0], new_c[:0]
     for times in run.chunks():
         chunk = torch.cat([input_steps[t] for t in times]).to(dtype)

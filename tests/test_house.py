@@ -1,11 +1,9 @@
-"""The house stands as designed: who imports whom, how long things are, what importing changes."""
+"""The house stands as designed: its size, who imports whom, what importing changes."""
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-MAX_FILE_LINES = 450
-MAX_BODY_LINES = 45  # of a function, without its docstring
-MAX_PARAMETERS = 12  # of a function, except of commands
-MAX_CASTS = 25  # of all packages
+# The size of the three packages. Who adds lines takes others out; who takes lines out lowers this.
+MAX_LINES = 25_451
+MAX_CHECKS = 582  # `raise` and `warn` statements
 
 # What a package imports nowhere; `pickle` stands for all that runs code when it reads.
 FORBIDDEN = {
@@ -39,25 +36,7 @@ ROOMS = (
     "training",
     "pretraining",
     "tasks",
-    "demo",
 )
-# Summary lines and help texts order an act or name a thing: they never begin so.
-BANNED_OPENER = re.compile(r"\s*(What|Who|How|Which|Where|From|Of)\b")
-# Riddling turns and archaic words, each with a plainer one: "exists", "is", "continues", "prints".
-BANNED_TURN = re.compile(
-    r"\b(of which|by which|that is no|is none|lest|anew|told|tells?|met|begun|go(es)? on|going on"
-    r"|stands?|stood|lies|lays? out|laid out|puts? right|for the while|those that|what is)\b"
-)
-# Packages whose docstrings, comments and messages are searched for them, beside all pages.
-PLAIN = ("convert", "hf_elmo", "spacy_elmo")
-TEXTS = sorted(
-    path
-    for folder in (*PLAIN, "docs", "examples")
-    for suffix in ("py", "md")
-    for path in (ROOT / folder).rglob(f"*.{suffix}")
-    if (suffix == "md" or folder in PLAIN) and path.name != "demo.md"
-) + [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-
 # Heavy optional packages: where they may be imported, and then only inside functions.
 OPTIONAL = {
     "h5py": ("hf_elmo/corpus/", "convert/"),
@@ -65,7 +44,6 @@ OPTIONAL = {
         "hf_elmo/text/",
         "hf_elmo/corpus/",
         "hf_elmo/tasks/",
-        "hf_elmo/demo/",
         "convert/formats/nlpl.py",
         "spacy_elmo/",
     ),
@@ -165,66 +143,10 @@ def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
         assert name_of(path).startswith(OPTIONAL[package])
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_files_and_functions_are_short(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= MAX_FILE_LINES
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            length = body[-1].end_lineno - body[0].lineno + 1 if body else 0
-            assert length <= MAX_BODY_LINES, f"{node.name} has {length} lines"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_have_few_parameters(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef) and path.stem not in ("commands", "__main__"):
-            parameters = [x.arg for x in node.args.args + node.args.kwonlyargs if x.arg != "self"]
-            assert len(parameters) <= MAX_PARAMETERS, f"{node.name} has {len(parameters)}"
-
-
-def test_there_are_few_casts() -> None:
-    texts = (path.read_text(encoding="utf-8") for path in MODULES)
-    assert sum(len(re.findall(r"\bcast\(", text)) for text in texts) <= MAX_CASTS
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_every_module_has_its_tests(path: Path) -> None:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    if not any(isinstance(x, ast.FunctionDef | ast.ClassDef) for x in nodes):
-        return  # public names only
-    stem = {"__init__": path.parent.name, "__main__": "commands"}.get(path.stem, path.stem)
-    assert (ROOT / "tests" / path.relative_to(ROOT)).with_name(f"test_{stem}.py").is_file()
-
-
-def find_texts(path: Path) -> Iterator[str]:
-    """Yield what a file says: its strings and comments, or its prose without code."""
-    source = path.read_text(encoding="utf-8")
-    if path.suffix == ".md":
-        yield re.sub(r"^```.*?^```|`[^`\n]*`", "", source, flags=re.DOTALL | re.MULTILINE)
-        return
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    yield from (token.string for token in tokens if token.type == tokenize.COMMENT)
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-
-
-def find_summaries(path: Path) -> Iterator[str]:
-    """Yield the docstrings of a module and the help texts of its command."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            yield ast.get_docstring(node) or ""
-        if isinstance(node, ast.keyword) and node.arg == "help":
-            yield ast.unparse(node.value).lstrip("f").strip("'\"")
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=name_of)
-def test_texts_are_in_plain_english(path: Path) -> None:
-    assert [turn[0] for text in find_texts(path) for turn in BANNED_TURN.finditer(text)] == []
-    summaries = find_summaries(path) if path.suffix == ".py" else ()
-    assert [summary for summary in summaries if BANNED_OPENER.match(summary)] == []
+def test_the_house_does_not_grow() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in MODULES]
+    assert sum(text.count("\n") for text in texts) <= MAX_LINES
+    assert sum(len(re.findall(r"\braise\b.|\bwarn\(", text)) for text in texts) <= MAX_CHECKS
 
 
 # What a process has before and after an import. The packages that ours stand on are imported first:
@@ -262,10 +184,8 @@ print([name for name in before if before[name] != after[name]])
 
 
 def test_importing_changes_nothing() -> None:
-    # The kernel for GPUs needs Triton, which comes with PyTorch for CUDA only.
-    modules = [name for name in NAMES if not name.endswith("triton_kernel")]
     result = subprocess.run(
-        [sys.executable, "-c", f"MODULES = {modules!r}\n{LOOK}"],
+        [sys.executable, "-c", f"MODULES = {list(NAMES)!r}\n{LOOK}"],
         capture_output=True,
         text=True,
         check=True,

@@ -21,7 +21,6 @@ from convert.__main__ import app
 from convert.formats import hf_folder
 from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model.vocabulary import write_words
-from hf_elmo.remote_code import include_code
 
 
 def run(*arguments: Any) -> Any:
@@ -82,7 +81,6 @@ def test_the_current_folder_is_never_the_target(
 
 def test_model_with_files_of_the_hub_is_replaced_by_force(weights: Path, place: Path) -> None:
     convert_checkpoint(weights, place / "model")
-    include_code(place / "model")
     (place / "model" / ".cache").mkdir()
     (place / "model" / ".gitattributes").touch()
     convert_checkpoint(weights, place / "model", force=True)
@@ -345,13 +343,6 @@ def test_a_model_with_a_softmax_is_replaced_by_force(
     convert_checkpoint(target, tmp_path / "again")
     softmax = ElmoForPreTraining.from_pretrained(tmp_path / "again").softmax.weight
     torch.testing.assert_close(softmax, model.softmax.weight, rtol=0, atol=0)
-
-
-def test_code_in_a_folder_is_not_named_without_being_copied(weights: Path, place: Path) -> None:
-    convert_checkpoint(weights, place / "model")
-    include_code(place / "model")
-    convert_checkpoint(place / "model", place / "half", dtype="float16")
-    assert "auto_map" not in (place / "half/config.json").read_text()
 
 
 @contextmanager

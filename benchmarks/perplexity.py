@@ -1,6 +1,6 @@
 """How well a biLM predicts held-out text, beside an earlier one on the words that both predict.
 
-python tests/benchmarks/perplexity.py DATA --model new --before elmo-mini-en
+python benchmarks/perplexity.py DATA --model new --before elmo-mini-en
 
 Perplexities over different target words cannot be compared. So both softmaxes are cut down to the
 words that both models know, and all others count as `<UNK>`.

@@ -1,6 +1,6 @@
 """Check and time the biLM's LSTMs on a GPU, beside cuDNN's LSTM without clips.
 
-python tests/benchmarks/gpu.py gpu.json
+python benchmarks/gpu.py gpu.json
 
 What is in the file of results is not measured again: an interrupted run continues.
 """
@@ -8,7 +8,6 @@ What is in the file of results is not measured again: an interrupted run continu
 import copy
 import functools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -23,10 +22,9 @@ from torch.utils.benchmark import Timer
 
 from hf_elmo import ElmoConfig
 from hf_elmo.lstm import ElmoLstmStack, run_stacks
-from hf_elmo.lstm_kernel_choice import choose_activation
 
 PRECISIONS = ("float32", "TF32", "bfloat16")
-ENGINES = ("ours", "ours without Triton", "cuDNN without clips")
+ENGINES = ("ours", "cuDNN without clips")
 BATCH_SIZES = [1, 8, 32, 64, 128, 256, 512]
 LAYERS = 2
 STEPS = 25  # words of a sentence
@@ -82,22 +80,15 @@ class Contender:
 
 
 @contextmanager
-def use(engine: str, precision: str) -> Iterator[None]:
-    """Allow TF32, or take Triton away, for a while."""
-    matmul, name = torch.backends.cuda.matmul, "hf_elmo.lstm_triton_kernel"
+def use(precision: str) -> Iterator[None]:
+    """Allow TF32, or not, for a while."""
+    matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    kept = {name: sys.modules[name]} if name in sys.modules else {}
     matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "TF32"
-    if engine == "ours without Triton":
-        sys.modules[name] = None  # type: ignore[assignment]  # an import of it fails
-    choose_activation.cache_clear()
     try:
         yield
     finally:
         matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-        sys.modules.pop(name, None)
-        sys.modules.update(kept)
-        choose_activation.cache_clear()
 
 
 @functools.cache
@@ -185,7 +176,7 @@ def main(
     make_contender = functools.lru_cache(maxsize=1)(Contender)
     for key in find_missing(done, batch_size):
         quantity, engine, precision, size = key
-        with use(engine, precision):
+        with use(precision):
             contender = make_contender(engine, precision, sizes, device)
             packed = contender.make_input(size)
             run = contender.infer if quantity == "inference" else contender.train

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import spacy
-
-from hf_elmo.demo import spacy_data
-from hf_elmo.demo.spacy_data import find_entities, read_tokenizer_rules, translate_pattern
+import spacy_data
+from spacy_data import find_entities, read_tokenizer_rules, translate_pattern
 
 
 @pytest.mark.parametrize(

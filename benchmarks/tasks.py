@@ -1,7 +1,7 @@
 """How fast the task models of the preset "cpu" are beside their biLM, of which layers are kept.
 
-OMP_NUM_THREADS=2 python tests/benchmarks/tasks.py
-python tests/benchmarks/tasks.py --training --tasks squad
+OMP_NUM_THREADS=2 python benchmarks/tasks.py
+python benchmarks/tasks.py --training --tasks squad
 
 Weights are random, and the text is cut into pieces of the length that a task usually has.
 """
@@ -28,7 +28,7 @@ from hf_elmo.tasks.squad import Question
 from hf_elmo.tasks.task import Task, predict
 from hf_elmo.tasks.task_inputs import WordInputs
 
-TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
+TEXT = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"
 WORDS = [word for line in TEXT.read_text("utf-8").splitlines() for word in line.split()]
 STATIC = {"static_vocab_size": 50_000, "static_size": 100}
 NER_TYPES, NUM_ROLES, NUM_CLASSES = ("LOC", "MISC", "ORG", "PER"), 29, 5

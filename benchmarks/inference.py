@@ -1,6 +1,6 @@
 """How fast and how big embedding is with each engine, beside a plain loop and `nn.LSTM`.
 
-python tests/benchmarks/inference.py --models original --batch-sizes 8,32
+python benchmarks/inference.py --models original --batch-sizes 8,32
 """
 
 import copy
@@ -29,7 +29,7 @@ from hf_elmo.bundled import resolve_name
 from hf_elmo.inference.backend import Backend, Quantization, choose_backend
 from hf_elmo.inference.embedding import embed_layers
 
-TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
+TEXT = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"projection_size": 128, "cell_size": 1024, "num_highway_layers": 1},
     "medium": {"projection_size": 256, "cell_size": 2048, "num_highway_layers": 1},

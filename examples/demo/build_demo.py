@@ -6,12 +6,16 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+import typer
+from collection import Array, Collection, read_collection
+from spacy_data import find_entities, read_tokenizer_rules
 
-from hf_elmo.bundled import resolve_name
+from hf_elmo.bundled import BUNDLED_NAME, resolve_name
+from hf_elmo.command_errors import report_errors, run_app
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.language_model.models import load_language_model, load_vocabulary
 from hf_elmo.language_model.vocabulary import TargetVocabulary
@@ -19,9 +23,6 @@ from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.modeling_heads import ElmoForPreTraining
 from hf_elmo.stored_model import load_config
 from hf_elmo.tokenization_elmo import ElmoTokenizer
-
-from .collection import Array, Collection, read_collection
-from .spacy_data import find_entities, read_tokenizer_rules
 
 WEB = Path(__file__).with_name("web")
 PACKAGE_NAME, LOCK_NAME = "package.json", "package-lock.json"
@@ -214,3 +215,43 @@ def _write_softmax(
     if model.config.bidirectional:
         directions["backward"] = boundaries[1, size:].tolist()
     return {"words": vocabulary.words, "boundaries": directions}
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@report_errors
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Folder to write; new or empty.")],
+    model: Annotated[str, typer.Option(help="A folder or a name on the Hub.")] = BUNDLED_NAME,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Store the LSTMs' weights in 8 bits: a smaller page.")
+    ] = False,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option(help="Trained spaCy pipeline; the page shows its entities. Repeatable."),
+    ] = None,
+    onnxruntime_web: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the package onnxruntime-web; default: npm installs it."),
+    ] = None,
+) -> None:
+    """Write a web page that runs the model in the browser, for any static host.
+
+    \b
+    python examples/demo/build_demo.py my-demo
+    python -m http.server --bind 127.0.0.1 --directory my-demo
+
+    For a word in a sentence, the page shows the nearest words by each layer and by a mix of layers,
+    and the words that the model expects at that place. It also shows maps of senses. The page sends
+    no data to any server. The command needs npm, or --onnxruntime-web.
+    """  # noqa: D301 (click's mark of a paragraph that is not to be wrapped)
+    write_demo(folder, model, int8=int8, pipelines=pipeline or (), runtime=onnxruntime_web)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    typer.echo(f"Wrote {folder}, {size:,} bytes. To see it on this machine:", err=True)
+    typer.echo(f"python -m http.server --bind 127.0.0.1 --directory {folder}", err=True)
+
+
+if __name__ == "__main__":
+    run_app(app)

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from collection import Collection, read_collection
 
 from hf_elmo import ElmoModel, ElmoTokenizer
-from hf_elmo.demo.collection import Collection, read_collection
 from hf_elmo.inference.embedding import embed
 
 SENTENCES = [

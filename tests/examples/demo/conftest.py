@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from hf_elmo.demo.build import RUNTIME_FILES
+from build_demo import RUNTIME_FILES
 
 
 @pytest.fixture

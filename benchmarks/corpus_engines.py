@@ -1,6 +1,6 @@
 """How fast the engines of `python -m hf_elmo embed` are, beside one worker on one core.
 
-python tests/benchmarks/corpus_engines.py --words 200000
+python benchmarks/corpus_engines.py --words 200000
 
 Each engine runs the whole command on the same text, and once on a line, which tells what starting
 costs. The engines take turns, so that other work on the machine slows down all of them.
@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-TEXT = Path(__file__).parents[1] / "data" / "lighthouse.txt"
+TEXT = Path(__file__).parents[1] / "tests" / "data" / "lighthouse.txt"
 ENGINES = {
     "local, 1 worker": ["--cpus-per-worker", "1"],
     "local, 2 threads": ["--cpus-per-worker", "2"],

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+from build_demo import WEB, install_runtime, write_demo
+from collection import read_collection
 from printed import find_blocks
+from spacy_data import read_tokenizer_rules
 
 from hf_elmo import ElmoModel
 from hf_elmo.bundled import BUNDLED_NAME, resolve_name
-from hf_elmo.demo.build import WEB, install_runtime, write_demo
-from hf_elmo.demo.collection import read_collection
-from hf_elmo.demo.spacy_data import read_tokenizer_rules
 from hf_elmo.inference.embedding import embed
 from hf_elmo.language_model.models import load_language_model
 from hf_elmo.language_model.scores import find_substitutes

@@ -6,14 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import build_demo as build
 import numpy as np
 import onnxruntime
 import pytest
 import torch
+from build_demo import LOCK_NAME, WEB, write_demo
 
 from hf_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
-from hf_elmo.demo import build
-from hf_elmo.demo.build import LOCK_NAME, WEB, write_demo
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 
 
