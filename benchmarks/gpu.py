@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.benchmark import Timer
 
 from hf_elmo import ElmoConfig
-from hf_elmo.lstm import ElmoLstmStack, run_stacks
+from hf_elmo.lstm import ElmoLstmStack
 
 PRECISIONS = ("float32", "TF32", "bfloat16")
 ENGINES = ("ours", "cuDNN without clips")
@@ -64,7 +64,10 @@ class Contender:
             return [self.cudnn(PackedSequence(packed, torch.tensor(alive)))[0].data]
         h = packed.new_zeros(LAYERS, batch_size, self.sizes.projection_size)
         c = packed.new_zeros(LAYERS, batch_size, self.sizes.cell_size)
-        outputs = run_stacks(self.stacks, [packed] * 2, alive, [(h, c)] * 2, [False, True])
+        outputs = [
+            stack(packed, alive, (h, c), reverse=reverse)
+            for stack, reverse in zip(self.stacks, (False, True), strict=True)
+        ]
         return [layers[-1] for layers, _ in outputs]
 
     def infer(self, packed: Tensor) -> None:

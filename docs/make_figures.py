@@ -137,7 +137,7 @@ def draw_house() -> Drawing:
         (224, 314, 150, "corpus", "vectors of corpora"),
         (386, 314, 150, "inference, onnx", "batches; engines"),
         (224, 388, 312, "modeling_elmo, modeling_heads", "the network"),
-        (224, 462, 312, "lstm, lstm_forward, lstm_backward", "time loops and matrix products"),
+        (224, 462, 312, "lstm", "time loops and matrix products"),
     ):
         d.box(x, y, width, 50, *lines)
     for start, x in ((142, 299), (142, 461), (216, 299), (216, 461)):

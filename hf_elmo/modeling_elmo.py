@@ -1,6 +1,5 @@
 """The biLM in PyTorch: the encoder of words, and the model that runs the encoder and the LSTMs."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Self, cast
 
@@ -12,10 +11,9 @@ from transformers import initialization
 from .bilm import ElmoBilm
 from .configuration_elmo import ElmoConfig
 from .loading import ElmoPreTrainedModel
-from .lstm import ElmoLstm, ElmoLstmStack, State, run_stacks
-from .lstm_products import choose_product_dtype
+from .lstm import ElmoLstmStack, State
 from .weight_fingerprint import KeptResult, fingerprint_module
-from .word_cache import Encoder, WordCache, encode_distinct, encode_in_chunks
+from .word_cache import WordCache, encode_distinct, encode_in_chunks
 
 
 def list_shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
@@ -168,8 +166,6 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if config.bidirectional:
             self.backward_lstm = ElmoLstmStack(config)
         self.word_cache = WordCache()
-        # A copy of the encoder in float32, if products in the model's dtype are slow.
-        self.wide_encoder = KeptResult[ElmoTokenEncoder]()
         self.onnx_model = KeptResult[Any]()  # made by `hf_elmo.inference`
         self.post_init()
 
@@ -189,11 +185,7 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         Other changes of the weights or of the configuration invalidate the caches automatically.
         """
         self.word_cache.clear()
-        self.wide_encoder.clear()
         self.onnx_model.clear()
-        for module in self.modules():
-            if isinstance(module, ElmoLstm):
-                module.packed.clear()
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the character table, or the lexicon if the model reads no characters."""
@@ -217,18 +209,8 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         if fingerprint is None:
             self.clear_caches()  # an optimiser's step or a merged adapter may follow
             return encode_distinct(encoder, self.config, None, None, input_ids, word_input_ids)
-        dtype, product_dtype = self.dtype, choose_product_dtype(self.dtype, self.device.type)
-        encode: Encoder = encoder
-        if product_dtype != dtype:  # emulated products are several times slower
-            wide = self.wide_encoder.get(
-                fingerprint, lambda: copy.deepcopy(encoder).to(product_dtype)
-            )
-
-            def encode(*ids: Tensor | None) -> Tensor:
-                return wide(*ids).to(dtype)
-
         cache = self.word_cache
-        return encode_distinct(encode, self.config, cache, fingerprint, input_ids, word_input_ids)
+        return encode_distinct(encoder, self.config, cache, fingerprint, input_ids, word_input_ids)
 
     @torch.compiler.disable
     def run_lstms(
@@ -240,12 +222,9 @@ class ElmoModel(ElmoBilm, ElmoPreTrainedModel):
         reverse: bool = True,
     ) -> list[tuple[list[Tensor], State]]:
         """Run the LSTMs of one or both directions; see `ElmoBilm.run_lstms`."""
-        runs = [
-            (getattr(self, name), packed, state, reverse and name == "backward_lstm")
-            for name, packed, state in zip(
-                ("forward_lstm", "backward_lstm"), inputs, states, strict=True
-            )
+        names, reverses = ("forward_lstm", "backward_lstm"), (False, reverse)
+        return [
+            getattr(self, name)(packed, batch_sizes, state, reverse=is_reverse)
+            for name, packed, state, is_reverse in zip(names, inputs, states, reverses, strict=True)
             if packed is not None
         ]
-        stacks, vectors, initial, reverses = zip(*runs, strict=True)
-        return run_stacks(stacks, vectors, batch_sizes, initial, reverses)

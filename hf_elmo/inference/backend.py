@@ -11,7 +11,7 @@ import torch
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
-from hf_elmo.lstm_products import can_pack
+from hf_elmo.lstm import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import examine, has_onnxruntime
 
@@ -38,8 +38,8 @@ def choose_backend(
     | dtype | small model | large model, with oneDNN |
     |---|---|---|
     | float32 | ONNX Runtime | PyTorch |
-    | bfloat16 | ONNX Runtime | PyTorch; products in float32 if the CPU has no bfloat16 |
-    | float16 | ONNX Runtime | PyTorch, products in float32 |
+    | bfloat16 | ONNX Runtime | PyTorch |
+    | float16 | ONNX Runtime | PyTorch |
     | int8 | ONNX Runtime | ONNX Runtime |
 
     Without oneDNN, large models are computed as small ones. ONNX Runtime computes half-precision
@@ -106,4 +106,4 @@ def is_onnx_default(name: str) -> bool:
 def _has_large_products(config: ElmoConfig) -> bool:
     """Return whether a model's matrix products are large, and oneDNN can compute them."""
     step = 4 * config.cell_size * config.projection_size
-    return step >= LARGE_STEP and can_pack(torch.float32, "cpu")
+    return step >= LARGE_STEP and can_pack(torch.float32)

@@ -1,12 +1,7 @@
 """The recurrence against NumPy in float64, in every implementation that this machine offers."""
 
 import copy
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +17,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
-from hf_elmo import ElmoConfig, lstm, lstm_elementwise, lstm_forward, lstm_products
-from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step, run_stacks
+from hf_elmo import ElmoConfig, lstm
+from hf_elmo.lstm import ElmoLstm, ElmoLstmStack, State, lstm_step
 
 BATCH_SIZES = [5, 5, 3, 2, 1, 1]
 ONE_ROW = [1] * 5
@@ -35,14 +30,6 @@ SETTINGS = {
     "stored forget bias": {"forget_bias": 0.0},
     "one layer": {"num_hidden_layers": 1},
 }
-
-
-@pytest.fixture(params=["in turn", "in threads"])
-def directions(
-    request: pytest.FixtureRequest, two_threads: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Run directions in each of the two ways."""
-    monkeypatch.setattr(lstm_forward, "LONG_STEP", 0 if request.param == "in threads" else 2**60)
 
 
 def make_config(**settings: Any) -> ElmoConfig:
@@ -120,14 +107,11 @@ def reference(
     return [torch.tensor(value) for value in outputs], (torch.tensor(h), torch.tensor(c))
 
 
-@pytest.fixture(params=["packed products", "plain products", "chunks of few steps"])
+@pytest.fixture(params=["packed products", "plain products"])
 def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to run that this machine could be offered."""
     if request.param == "plain products":
-        for module in (lstm_elementwise, lstm_products):
-            monkeypatch.setattr(module, "can_pack", lambda dtype, device: False)
-    if request.param == "chunks of few steps":
-        monkeypatch.setattr(lstm_forward, "MAX_CHUNK_STEPS", 4)
+        monkeypatch.setattr(lstm, "can_pack", lambda dtype: False)
 
 
 @pytest.mark.usefixtures("implementation")
@@ -188,20 +172,6 @@ def test_two_windows_with_the_state_carried_equal_one() -> None:
         second, end = stack(x[steps:], BATCH_SIZES[cut:], between)
     assert_close([torch.cat(pair) for pair in zip(first, second, strict=True)], whole)
     assert_close(end, last)
-
-
-@pytest.mark.usefixtures("directions")
-def test_directions_run_together_equal_each_alone() -> None:
-    config = make_config()
-    stacks = [make_stack(config, seed) for seed in (0, 1)]
-    inputs, states = zip(*[make_inputs(config, seed=seed) for seed in (2, 3)], strict=True)
-    with torch.no_grad():
-        together = run_stacks(stacks, inputs, BATCH_SIZES, states, [False, True])
-        alone = [
-            stack(x, BATCH_SIZES, state, reverse=reverse)
-            for stack, x, state, reverse in zip(stacks, inputs, states, [False, True], strict=True)
-        ]
-    assert_close(together, alone)
 
 
 def test_dropout_is_on_the_input_that_the_residual_adds() -> None:
@@ -298,21 +268,6 @@ def test_outputs_do_not_depend_on_whether_gradients_are_wanted(
     assert_close(outputs, expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.usefixtures("directions")
-def test_gradients_of_directions_run_together_are_those_of_each_alone() -> None:
-    config = make_config()
-    together = [make_stack(config, seed) for seed in (0, 1)]
-    alone = copy.deepcopy(together)
-    x, state = make_inputs(config)
-    results = run_stacks(together, [x, x], BATCH_SIZES, [state, state], [False, True])
-    sum(outputs[-1].square().sum() for outputs, _ in results).backward()
-    for stack, reverse in zip(alone, [False, True], strict=True):
-        stack(x, BATCH_SIZES, state, reverse=reverse)[0][-1].square().sum().backward()
-    pairs = zip(together, alone, strict=True)
-    for pair in pairs:
-        assert_close(*([parameter.grad for parameter in stack.parameters()] for stack in pair))
-
-
 def test_gradients_under_autocast_are_near_those_in_float32() -> None:
     def run_in_bfloat16(*args: Any, reverse: bool) -> tuple[list[Tensor], State]:
         with torch.autocast("cpu", torch.bfloat16):
@@ -398,29 +353,29 @@ def test_a_compiled_stack_runs_as_it_is(mode: str) -> None:
         assert_close(compiled(x, BATCH_SIZES, state), expected, rtol=0, atol=0)
 
 
-def run_together(stack: ElmoLstmStack) -> Tensor:
+def run_forward(stack: ElmoLstmStack) -> Tensor:
     x, state = make_inputs(stack.config)
-    ((outputs, _),) = run_stacks([stack], [x], BATCH_SIZES, [state], [False])
+    outputs, _ = stack(x, BATCH_SIZES, state)
     return outputs[-1]
 
 
 def test_hooks_of_stacks_and_layers_are_called() -> None:
     stack = make_stack(make_config())
     modules, called = [stack, *stack.layers], []
-    expected = run_together(stack)
+    expected = run_forward(stack)
     for module in modules:
         module.register_forward_hook(lambda module, *_: called.append(module))
-    assert_close(run_together(stack), expected, rtol=0, atol=0)
+    assert_close(run_forward(stack), expected, rtol=0, atol=0)
     assert called == [*stack.layers, stack]
 
 
 def test_weights_that_accelerate_keeps_elsewhere_are_fetched() -> None:
     stack = make_stack(make_config())
     with torch.no_grad():
-        expected = run_together(stack)
+        expected = run_forward(stack)
         offloaded = cpu_offload(stack, torch.device("cpu"))
         assert all(parameter.is_meta for parameter in offloaded.parameters())
-        assert_close(run_together(offloaded), expected, rtol=0, atol=0)
+        assert_close(run_forward(offloaded), expected, rtol=0, atol=0)
 
 
 def run(stack: ElmoLstmStack, batch_sizes: Sequence[int] = BATCH_SIZES) -> Tensor:
@@ -430,16 +385,6 @@ def run(stack: ElmoLstmStack, batch_sizes: Sequence[int] = BATCH_SIZES) -> Tenso
     with torch.no_grad():
         outputs, _ = stack(x.to(dtype), batch_sizes, (h.to(dtype), c.to(dtype)))
     return outputs[-1]
-
-
-def test_weights_are_packed_once() -> None:
-    stack = make_stack(make_config())
-    layer = stack.layers[0]
-    run(stack)
-    packed = layer.pack(torch.float32)
-    run(stack.eval())
-    run(stack.eval(), ONE_ROW)
-    assert layer.pack(torch.float32) is packed
 
 
 PRECISIONS = {"float32": 1e-6, "bfloat16": 4e-3}
@@ -480,49 +425,6 @@ def test_a_used_stack_can_be_copied_and_saved(
         assert_close(run(other, batch_sizes), before, rtol=0, atol=0)
 
 
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_process_runs_what_its_parent_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lstm_forward, "LONG_STEP", 0)  # PyTorch's own threads do not survive a fork
-    config = make_config(projection_size=64, cell_size=256)
-    stacks = [make_stack(config, seed) for seed in (0, 1)]
-    x, state = make_inputs(config)
-
-    def run_both() -> Tensor:
-        with torch.no_grad():
-            results = run_stacks(stacks, [x, x], BATCH_SIZES, [state, state], [False, True])
-        return torch.cat([outputs[-1] for outputs, _ in results])
-
-    expected = run_both()
-    reader, writer = multiprocessing.get_context("fork").Pipe(duplex=False)
-    child = os.fork()
-    if child == 0:
-        writer.send(bool(torch.equal(run_both(), expected)))
-        os._exit(0)
-    answered = reader.poll(60)
-    if not answered:
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    assert answered
-    assert reader.recv()
-
-
-@pytest.mark.usefixtures("directions")
-def test_directions_change_no_setting_of_pytorch() -> None:
-    config = make_config()
-    stacks = [make_stack(config, seed) for seed in (0, 1)]
-    x, state = make_inputs(config)
-    threads = threading.active_count()
-    for _ in range(20):
-        with torch.no_grad():
-            run_stacks(stacks, [x, x], BATCH_SIZES, [state, state], [False, True])
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(torch.get_num_threads).result() == 2
-    assert torch.get_num_threads() == 2
-    assert threading.active_count() <= threads + 2
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_outputs_in_half_precision_are_near_those_in_float32(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -558,19 +460,3 @@ def test_state_dict_has_the_common_layout() -> None:
         "layers.0.projection_weight": (8, 16),
     }
     assert "layers.0.projection_weight" not in bare.state_dict()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_without_reduced_products_a_layer_computes_in_float32(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lstm, "choose_product_dtype", lambda *_: torch.float32)
-    torch.manual_seed(0)
-    layer = ElmoLstm(ElmoConfig(projection_size=4, cell_size=8)).to(dtype).eval()
-    inputs = torch.randn(3, 4).to(dtype)
-    h, c = torch.zeros(2, 4, dtype=dtype), torch.zeros(2, 8, dtype=dtype)
-    with torch.no_grad():
-        output, (new_h, new_c) = layer(inputs, [2, 1], (h, c))
-        expected, _ = layer.float()(inputs.float(), [2, 1], (h.float(), c.float()))
-    assert output.dtype == new_h.dtype == new_c.dtype == dtype
-    assert_close(output, expected.to(dtype))

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils import parametrize
 from torch.testing import assert_close
 
-from hf_elmo import ElmoModel, ElmoTokenizer, lstm, modeling_elmo
+from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.corpus import SentenceEmbedder
 from hf_elmo.inference import backend
@@ -110,9 +110,8 @@ TABLE = [
     Row(torch.bfloat16, None, True, False, OrtElmoModel, 1e-5),
     Row(torch.bfloat16, None, True, True, ElmoModel, 0.03),
     Row(torch.bfloat16, None, False, False, OrtElmoModel, 1e-5),
-    Row(torch.bfloat16, None, False, True, ElmoModel, 0.01),
     Row(torch.float16, None, False, False, OrtElmoModel, 1e-5),
-    Row(torch.float16, None, False, True, ElmoModel, 2e-3),
+    Row(torch.float16, None, False, True, ElmoModel, 4e-3),
     Row(torch.float32, "int8", True, False, OrtElmoModel, 0.03),
     Row(torch.float32, "int8", False, False, OrtElmoModel, 0.1),  # 0.9 if they saturated
     Row(torch.bfloat16, "int8", False, True, OrtElmoModel, 0.1),
@@ -134,10 +133,6 @@ def test_each_row_of_the_table_computes_nearly_what_float64_does(
     tiny_model.to(row.dtype)
     packed, sizes = torch.ones(6, config.projection_size), [2, 2, 1, 1]
     expected, _ = copy.deepcopy(tiny_model).double().run_bilm(packed.double(), sizes)
-    has_bfloat16 = row.has_instructions and row.dtype == torch.bfloat16
-    product_dtype = torch.bfloat16 if has_bfloat16 else torch.float32
-    for module in (modeling_elmo, lstm):
-        monkeypatch.setattr(module, "choose_product_dtype", lambda *_: product_dtype)
     monkeypatch.setattr("hf_elmo.onnx.int8.has_exact_int8", lambda: row.has_instructions)
     monkeypatch.setattr(backend, "LARGE_STEP", 1 if row.is_large else 2**60)
     monkeypatch.setattr(backend, "can_pack", lambda *_: True)
@@ -147,16 +142,6 @@ def test_each_row_of_the_table_computes_nearly_what_float64_does(
     for layer, exact in zip(actual, expected, strict=True):
         bound = row.tolerance * exact.abs().max().item()
         assert_close(layer.double(), exact, rtol=0, atol=bound)
-
-
-def test_words_are_encoded_in_float32_where_products_in_half_precision_are_emulated(
-    tiny_model: ElmoModel, tokenizer: ElmoTokenizer
-) -> None:
-    tiny_model.half()
-    (words, *_), *_ = embed_layers([["bank"]], tiny_model, tokenizer, backend="torch")
-    (exact, *_), *_ = embed_layers([["bank"]], copy.deepcopy(tiny_model).double(), tokenizer)
-    assert words.dtype == torch.float16
-    assert torch.equal(words, exact.half())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
