@@ -49,7 +49,7 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise  # from `... | head`; typer then exits without a message
         except StrictDataclassError as error:  # of a configuration; its cause has a clear message
             _fail(str(error.__cause__ or error))
-        except (OSError, ValueError, ImportError, SafetensorError) as error:
+        except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
             _fail(str(error))
 
     return run

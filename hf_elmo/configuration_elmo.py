@@ -3,12 +3,9 @@
 import json
 import math
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import torch
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
@@ -36,35 +33,6 @@ MAX_CHARACTERS = 10_000  # of a word
 MAX_WIDTH = 2**20
 MAX_ROWS = 2**31 - 1  # of a table: ids have 32 bits
 MAX_VALUE = 3e38  # of a float32
-
-# Errors that transformers and PyTorch raise for files with unexpected content.
-DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-)
-
-
-@contextmanager
-def refuse_damage(name: object) -> Iterator[None]:
-    """Turn errors of unreadable model files into a `ValueError` that names the model."""
-    try:
-        yield
-    except DAMAGE as error:
-        # These have clear messages. On a meta device, transformers cannot load any files.
-        is_clear = isinstance(error, ValueError | torch.OutOfMemoryError)
-        if is_clear or torch.get_default_device().type == "meta":
-            raise
-        cause = str(error).partition("\n")[0]
-        raise ValueError(
-            f"Expected the files of an ELMo model in {str(name)!r}, got some that cannot be read: "
-            f"{type(error).__name__}: {cause}. Check the arguments of the call, or fetch the files "
-            "again."
-        ) from error
 
 
 @strict

@@ -115,16 +115,6 @@ class ElmoScalarMix(nn.Module):
         self.freeze()
         self.dropout = nn.Dropout(dropout)
 
-    def check_left_out(self, name: str) -> None:
-        """Check that the weights, loaded from a model of this name, leave out the chosen layers."""
-        is_here = not self.weights.is_meta and self.weights.numel() > 0  # not offloaded or sharded
-        is_mixed = [weight > LEFT_OUT for weight in self.initial_weights]
-        if is_here and (self.weights > LEFT_OUT / 2).tolist() != is_mixed:
-            raise ValueError(
-                f"Expected mix_layers as the mix in {name!r} was trained, got a value for other "
-                f"layers: the weights are {[round(x, 3) for x in self.weights.tolist()]}."
-            )
-
     def freeze(self) -> None:
         """Exclude the weights and gamma from training, if they are not to be trained."""
         self.weights.requires_grad_(self.train_weights)

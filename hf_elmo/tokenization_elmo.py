@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from .configuration_elmo import (
     MAX_CHARACTERS_PER_TOKEN,
     SPECIAL_CHAR_IDS,
     ElmoConfig,
-    refuse_damage,
 )
 from .tokenization_batches import (
     SPECIAL_MASK,
@@ -164,12 +163,6 @@ class ElmoTokenizer(PythonBackend):
         is_known = "characters" in kwargs
         check_tables(config, char_vocab, word_vocab, is_spelling_known=is_known)
         return tokenizer
-
-    @classmethod
-    def from_pretrained(cls, name: str | PathLike[str], *args: Any, **kwargs: Any) -> Self:  # type: ignore[override]
-        """Load a tokenizer as the base class does; damaged files raise a `ValueError`."""
-        with refuse_damage(name):
-            return cast(Self, super().from_pretrained(name, *args, **kwargs))
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:

@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from safetensors.torch import save_file
-from torch import Tensor
-
-from hf_elmo.loading import set_usual_mode
-
 PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 OWN_FILE = re.compile(r"(/dev/stdout|/dev/stderr)|(?:/dev|/proc/self)/fd/(\d+)")
@@ -118,9 +113,3 @@ def is_device(output: Path) -> bool:
     """Return whether a path is a device or an open file, such as a redirected `/dev/stdout`."""
     is_open_file = OPEN_FILE.fullmatch(str(output.absolute())) is not None
     return is_open_file or (output.exists() and not output.is_file() and not output.is_dir())
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file with the usual permissions of a new file (umask)."""
-    save_file(tensors, path)
-    set_usual_mode(path)

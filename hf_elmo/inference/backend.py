@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import torch
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.lstm import can_pack
 from hf_elmo.modeling_elmo import ElmoModel
 from hf_elmo.onnx.support import examine, has_onnxruntime
@@ -98,8 +98,7 @@ def is_onnx_default(name: str) -> bool:
     """Return whether `"auto"` selects ONNX Runtime for a float32 model that is not loaded yet."""
     if not has_onnxruntime() or Path(name, "adapter_config.json").exists():
         return False
-    with refuse_damage(name):
-        config = ElmoConfig.from_pretrained(name)
+    config = ElmoConfig.from_pretrained(name)
     return not _has_large_products(config)
 
 

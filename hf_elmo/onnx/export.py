@@ -17,7 +17,6 @@ from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file, find_place
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
-from hf_elmo.stored_model import check_encoding
 
 from .graph import OPSET, Array, Graph, declare, encode_words, run_direction
 from .heads import HEADS, Layers, Output, declare_outputs, mix_layers
@@ -71,7 +70,6 @@ def export_onnx(
         OSError: If the file cannot be written, or its name is not UTF-8.
     """
     path = find_place(Path(path))
-    check_encoding(path)
     data = path.with_name(f"{path.name}_data")
     for output in (path, data):
         check_output_file(output, overwrite=overwrite)

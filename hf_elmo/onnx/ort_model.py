@@ -18,11 +18,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hf_elmo.bilm import ElmoBilm
-from hf_elmo.configuration_elmo import ElmoConfig, refuse_damage
+from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.lstm import State
 from hf_elmo.modeling_elmo import ElmoModel, list_shapes
 from hf_elmo.modeling_outputs import ElmoModelOutput
-from hf_elmo.stored_model import BILM_PREFIXES, check_tokenizer, check_weights
+from hf_elmo.stored_model import BILM_PREFIXES, check_weights
 from hf_elmo.weight_fingerprint import read_ends
 from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
@@ -126,8 +126,7 @@ class OrtElmoModel(ElmoBilm):
             ValueError: As for `ElmoModel.from_pretrained`.
             OSError: If there is no such model.
         """
-        with refuse_damage(name):
-            found = None if options else _find_weights(Path(name))
+        found = None if options else _find_weights(Path(name))
         if found is not None:
             return cls(*found, quantization=quantization)
         options["dtype"] = torch.float32
@@ -387,7 +386,6 @@ def _find_weights(folder: Path) -> tuple[ElmoConfig, WeightsFile] | None:
     config = ElmoConfig.from_pretrained(folder)
     if hasattr(config, "quantization_config"):
         return None
-    check_tokenizer(folder, config)
     expected = list_shapes(config)
     try:
         with safe_open(file, framework="pt") as tensors:

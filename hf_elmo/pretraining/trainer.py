@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import (
@@ -16,7 +16,6 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.perplexity import evaluate_stream
 from hf_elmo.language_model.scores import convert_to_perplexity
 from hf_elmo.language_model.vocabulary import PIECES_NAME, TargetVocabulary
@@ -213,7 +212,7 @@ class ElmoTrainer(CheckpointingTrainer[ElmoForPreTraining]):
         directions = [pair for pair in self.model.state or () if pair is not None]
         parts = [part.contiguous() for pair in directions for part in pair]
         tensors = dict(zip(STATE_PARTS[: len(parts)], parts, strict=True))
-        save_tensors(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
+        save_file(tensors, Path(output_dir) / STATE_NAME.format(rank=rank))
         if rank == 0:
             position = self._stream.state_dict() | {
                 "num_windows": self.model.num_windows,

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import (
@@ -24,7 +24,6 @@ from transformers import (
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from hf_elmo.files.output_file import save_tensors
 from hf_elmo.language_model.vocabulary import VOCABULARY_NAME
 from hf_elmo.training.resume_checks import is_checkpoint, list_checkpoints, read_json
 
@@ -203,7 +202,7 @@ class CheckpointingTrainer(Trainer, Generic[Trained]):
             if self.args.should_save and self._average is not None:
                 named = self._trained.named_parameters()
                 weights = {name: x.detach() for name, x in named if x.requires_grad}
-                save_tensors(weights, folder / TRAINED_NAME)
+                save_file(weights, folder / TRAINED_NAME)
         except (OSError, RuntimeError, SafetensorError) as error:  # RuntimeError: of torch.save
             reason = str(error).partition("\n")[0]
             raise OSError(

@@ -11,7 +11,6 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from hf_elmo.files.output_file import write_file
 from hf_elmo.files.output_lock import get_rank
-from hf_elmo.stored_model import check_encoding
 
 from .time_bound import TIME_NAME
 
@@ -76,7 +75,6 @@ def check_output(folder: Path, *, resume: bool, others: tuple[str, ...] = ()) ->
             others, or a model without checkpoints, that the run would replace.
         OSError: If the name of the folder is not UTF-8.
     """
-    check_encoding(folder)
     if list_checkpoints(folder):
         if not resume:
             raise ValueError(

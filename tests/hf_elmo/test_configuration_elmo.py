@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import AutoConfig
 
 from hf_elmo import ElmoConfig
-from hf_elmo.configuration_elmo import refuse_damage
 
 
 def test_the_defaults_are_the_original_model() -> None:
@@ -123,8 +121,3 @@ def test_the_padding_of_a_tokenizer_needs_no_target_word(
     tiny_config.save_pretrained(tmp_path)
     assert ElmoConfig.from_pretrained(tmp_path).pad_token_id == 0
     assert "unexpected behavior" not in caplog.text
-
-
-def test_a_full_memory_is_not_called_a_damaged_file() -> None:
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"), refuse_damage("my-elmo"):
-        raise torch.OutOfMemoryError("Tried to allocate 20 GB.")

@@ -125,20 +125,6 @@ def test_models_are_built_without_memory_on_the_meta_device(
     assert {value.device.type for value in model.state_dict().values()} == {"meta"}
 
 
-@pytest.mark.parametrize("head", HEADS)
-def test_tables_of_characters_keep_their_size(
-    tiny_config: ElmoConfig, head: type[ElmoPreTrainedModel]
-) -> None:
-    model = make_classifier(head, tiny_config, vocab_size=7)
-    table = model.resize_token_embeddings(262)  # as scripts do, with the tokenizer's length
-    assert table is model.base_model.token_encoder.char_embedding
-    assert model.config.vocab_size == 7
-    with pytest.raises(ValueError, match=r"Expected 262 tokens, .* got 263, in multiples of 1"):
-        model.resize_token_embeddings(263)
-    with pytest.raises(ValueError, match="got None, in multiples of 64"):
-        model.resize_token_embeddings(pad_to_multiple_of=64)
-
-
 def test_an_offloaded_encoder_computes_the_same(tiny_model: ElmoModel) -> None:
     batch = make_batch(tiny_model.config, SENTENCES)
     with torch.no_grad():
@@ -163,27 +149,3 @@ def test_models_on_a_disk_compute_the_same(
     for offloaded in (loaded, model):
         assert all(parameter.is_meta for parameter in offloaded.parameters())
         assert_close(offloaded(*batch)[0], expected, **TOLERANCE)
-
-
-@pytest.mark.parametrize("sizes", [("5GB", "5KB"), ("5KB", "5GB"), ("5GB", "5GB")])
-@pytest.mark.parametrize("variant", [None, "fp16"])
-def test_the_weights_of_the_last_save_are_loaded_in_one_file_or_several(
-    sizes: tuple[str, str], variant: str | None, tiny_model: ElmoModel, tmp_path: Path
-) -> None:
-    for size in sizes:
-        weight = tiny_model.token_encoder.projection.weight
-        with torch.no_grad():
-            weight.add_(1)
-        tiny_model.save_pretrained(tmp_path, max_shard_size=size, variant=variant)
-        loaded = ElmoModel.from_pretrained(tmp_path, variant=variant)
-        assert_close(loaded.token_encoder.projection.weight, weight, rtol=0, atol=0)
-    has_index = any(tmp_path.glob("model.safetensors.index.*"))
-    assert has_index == (sizes[-1] == "5KB")
-
-
-@pytest.mark.parametrize("max_shard_size", ["5GB", "1KB"])
-def test_saved_files_have_the_mode_of_any_new_file(
-    max_shard_size: str, tiny_model: ElmoModel, tmp_path: Path
-) -> None:
-    tiny_model.save_pretrained(tmp_path, max_shard_size=max_shard_size)
-    assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1

@@ -1,7 +1,5 @@
 """The model: layers against plain PyTorch, invariants, errors."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from batches import SENTENCES, TOLERANCE, make_batch, make_ids
@@ -13,7 +11,6 @@ from hf_elmo import (
     ElmoState,
 )
 from hf_elmo.inference.backend import Backend, choose_backend
-from hf_elmo.loading import HAS_OLD_CHECKPOINTING
 
 
 def run_by_hand(model: ElmoModel, words: list[str]) -> torch.Tensor:
@@ -238,26 +235,6 @@ def test_the_row_of_no_token_is_zero_and_stays_so(tiny_config: ElmoConfig) -> No
     assert table[0].abs().sum() == 0
     model.token_encoder(torch.zeros(1, 50, dtype=torch.long), None).sum().backward()
     assert table.grad[0].abs().sum() == 0
-
-
-@pytest.mark.skipif(HAS_OLD_CHECKPOINTING, reason="this transformers runs hooks twice")
-def test_checkpointed_layers_run_twice_and_their_hooks_once(
-    tiny_config: ElmoConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = ElmoModel(tiny_config).train()
-    model.activation_checkpointing_enable()
-    layer = model.forward_lstm.layers[1]
-    calls, hooks = [], []
-    checkpoint_layer = layer._gradient_checkpointing_func
-
-    def checkpoint_counted(run: Callable[..., object], *args: object) -> object:
-        return checkpoint_layer(lambda *inner: calls.append(1) or run(*inner), *args)
-
-    monkeypatch.setattr(layer, "_gradient_checkpointing_func", checkpoint_counted)
-    layer.register_forward_pre_hook(lambda *_: hooks.append(1))
-    model(*make_batch(tiny_config, SENTENCES)).last_hidden_state.sum().backward()
-    assert (len(calls), len(hooks)) == (2, 1)
-    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_a_state_of_fewer_layers_or_another_type_is_refused(tiny_model: ElmoModel) -> None:

@@ -224,10 +224,6 @@ BROKEN_FOLDERS = {
         lambda folder: (folder / "tokenizer_config.json").write_text("{}"),
         "model: expected an ElmoTokenizer, got: Expected a tokenizer_config.json",
     ),
-    "tokenizer with another padding": (
-        lambda folder: edit_config(folder, "tokenizer_config.json", char_padding_id=5),
-        "model: expected an ElmoTokenizer, got: Expected char_padding_id 261 in tokenizer_config",
-    ),
     "tokenizer of brackets": (
         lambda folder: (folder / "tokenizer_config.json").write_text("[" * 100_000),
         "model: expected an ElmoTokenizer, got: .*maximum recursion depth exceeded",

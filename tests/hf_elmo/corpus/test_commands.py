@@ -91,9 +91,7 @@ def test_the_command_quantizes(tiny_folder: Path, tiny_model: ElmoModel, text: P
         (["{text}", "x.h5", "--layers", "9"], "Expected a layer from 0 (word vectors) to 2, got 9"),
         (["{text}", "x.h5", "--layers", "last"], "Expected layers mix, all, top, mean or a number"),
         (["{empty}", "x.h5"], "Expected sentences in the input"),
-        (["{text}", "x.h5", "--device", "gpu"], "Expected a device that is here"),
-        (["{text}", "x.h5", "--device", "cuda:99"], "cpu, cuda or the like, got 'cuda:99'"),
-        (["{text}", "x.h5", "--device", "meta"], "cpu, cuda or the like, got 'meta'"),
+        (["{text}", "x.h5", "--device", "gpu"], "Expected a device of this machine, got 'gpu'"),
         (["{text}", "x.h5", "--layers=--1"], "Expected layers mix, all, top, mean or a number"),
         (
             ["{text}", "x.h5", "--dtype", "bfloat16", "--backend", "onnx"],

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from hf_elmo.files.output_file import check_output_file, replace, save_tensors, write_file
+from hf_elmo.files.output_file import check_output_file, replace, write_file
 
 
 def test_a_new_file_and_a_device_can_be_written(tmp_path: Path) -> None:
@@ -85,14 +84,6 @@ def test_a_redirected_output_is_appended_to(tmp_path: Path) -> None:
 def test_characters_that_are_not_unicode_can_be_escaped(tmp_path: Path) -> None:
     write_file(tmp_path / "a.jsonl", ['"\ud83d"\n'], errors="backslashreplace")
     assert (tmp_path / "a.jsonl").read_text() == '"\\ud83d"\n'
-
-
-def test_tensors_have_the_mode_of_any_new_file(tmp_path: Path) -> None:
-    (tmp_path / "new").touch()
-    save_tensors({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
-    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
-    assert len(modes) == 1
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("name", ["words.txt.gz", "words.XZ"])

@@ -60,11 +60,6 @@ def test_a_file_of_the_users_is_not_overwritten(tiny_model: ElmoModel, tmp_path:
     assert (tmp_path / "model.onnx").read_text() == "mine"
 
 
-def test_a_file_that_onnx_cannot_open_is_refused(tiny_model: ElmoModel, tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="with a name in UTF-8"):
-        export_onnx(tiny_model, tmp_path / "caf\udce9.onnx")
-
-
 def test_a_link_is_kept_and_a_device_is_refused(tiny_model: ElmoModel, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "link.onnx").symlink_to(tmp_path / "disk/model.onnx")

@@ -471,14 +471,6 @@ def test_a_checkpoint_is_a_model_with_tokenizer_and_target_words(
     ElmoTokenizer.from_pretrained(folder)
 
 
-def test_files_of_a_checkpoint_have_the_mode_of_any_new_file(
-    tmp_path: Path, tiny_config: ElmoConfig
-) -> None:
-    make_trainer(tmp_path, tiny_config, save_strategy="steps", ema=0.9, max_steps=1).train()
-    files = list((tmp_path / "checkpoint-1").iterdir())
-    assert {path.stat().st_mode for path in files} == {files[0].stat().st_mode}
-
-
 def test_gradients_are_those_of_the_mean_loss_times_the_window(
     tmp_path: Path, tiny_config: ElmoConfig
 ) -> None:

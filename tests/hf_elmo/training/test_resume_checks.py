@@ -52,11 +52,6 @@ def test_files_of_others_are_not_overwritten(name: str, resume: bool, tmp_path: 
         check_output(tmp_path, resume=resume, others=("mine.txt",))
 
 
-def test_an_output_that_could_not_be_loaded_again_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="with a name in UTF-8"):
-        check_output(tmp_path / "caf\udce9", resume=False)
-
-
 def test_files_that_a_run_does_not_write_are_no_obstacle(tmp_path: Path) -> None:
     for name in ("README.md", "log.txt", "vocab.txt"):
         (tmp_path / name).touch()
