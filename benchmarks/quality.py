@@ -97,7 +97,6 @@ def main(
         "float32": trained,
         "bfloat16": ElmoModel.from_pretrained(name, dtype=torch.bfloat16),
         "int8": OrtElmoModel.from_pretrained(name, quantization="int8"),
-        "int8 in 7 bits": OrtElmoModel.from_pretrained(name, quantization="int7"),
     }
     torch.manual_seed(0)
     random = {"random weights": ElmoModel(trained.config).eval()}

@@ -37,7 +37,7 @@ class ElmoBilm:
     device: torch.device
     dtype: torch.dtype
     training: bool
-    quantization: Literal["int8", "int7"] | None = None  # of the LSTMs' matrix products
+    quantization: Literal["int8"] | None = None  # of the LSTMs' matrix products
     backend: Literal["auto", "torch", "onnx"] = "auto"  # for calls that give no backend
 
     @property

@@ -44,10 +44,6 @@ def export(
     int8: Annotated[
         bool, typer.Option("--int8", help="Store the LSTMs' weights in 8 bits.")
     ] = False,
-    int7: Annotated[
-        bool,
-        typer.Option("--int7", help="Store them in 7 bits, for x86 processors without VNNI."),
-    ] = False,
     opset: Annotated[int, typer.Option(help="Version of the ONNX operators.", min=18, max=23)] = 18,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
@@ -72,20 +68,10 @@ def export(
       logits           of a head
       transitions      of the CRF of an ElmoForNer
 
-    The file is written only if the graph's first output agrees with PyTorch's. x86 processors
-    without VNNI add 8-bit products in 16 bits. Sums that are too large make --int8 less exact.
+    The file is written only if the graph's first output agrees with PyTorch's.
     """  # noqa: D301 (click's marker for text without wrapping)
     from .export import export_onnx
-    from .int8 import has_exact_int8
 
-    if int8 and int7:
-        raise ValueError("Expected either --int8 or --int7, got both.")
-    if int8 and not has_exact_int8():
-        typer.echo(
-            "Warning: this processor does not add 8-bit products exactly, so the file gives less "
-            "exact vectors here. For such processors, use --int7.",
-            err=True,
-        )
     name = resolve_name(model)
     logging.disable_progress_bar()
     loaded, tokenizer = _load(name), ElmoTokenizer.from_pretrained(name)
@@ -101,7 +87,7 @@ def export(
     export_onnx(
         loaded,
         path,
-        quantization="int8" if int8 else "int7" if int7 else None,
+        quantization="int8" if int8 else None,
         opset=opset,
         metadata=metadata,
         overwrite=overwrite,

@@ -18,9 +18,8 @@ from hf_elmo.files.output_file import check_output_file, find_place
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.modeling_elmo import ElmoModel
 
-from .graph import OPSET, Array, Graph, declare, encode_words, run_direction
+from .graph import OPSET, Array, Graph, Quantization, declare, encode_words, run_direction
 from .heads import HEADS, Layers, Output, declare_outputs, mix_layers
-from .int8 import Quantization
 from .support import find_problem
 
 MAX_OPSET = 23  # ONNX Runtime 1.22, the oldest that is tested, runs it
@@ -58,8 +57,7 @@ def export_onnx(
         model: An unmodified model on the CPU: a biLM or one of these heads.
         path: File to write, usually `model.onnx`. A symbolic link is kept: the file to which it
             points is written.
-        quantization: `"int8"` for 8-bit weights of the LSTMs, `"int7"` for 7 bits, which do not
-            saturate on processors without VNNI, or None for float32.
+        quantization: `"int8"` for products of the LSTMs in 8 bits, or None for float32.
         opset: Version of the ONNX operators, 18 or later.
         metadata: Entries to store in addition to the configuration, such as the licence.
         overwrite: Whether to replace an existing file.

@@ -11,14 +11,16 @@ from torch import Tensor
 
 from hf_elmo.configuration_elmo import ElmoConfig
 
-from .int8 import Quantization, is_rounded, round_weight
-
 OPSET = 18  # the oldest with Split into equal parts and ReduceMax with axes as an input
 IR_VERSION = 9
+# Largest value of a weight of 7 bits. Processors without VNNI add two products in 16 bits, which
+# would overflow with larger weights.
+LARGEST = 63
 LARGE = 2**16  # bytes; initializers of this size or more are not copied into the message
 
 Array: TypeAlias = npt.NDArray[Any]
 Direction: TypeAlias = Literal["forward", "backward"]
+Quantization: TypeAlias = Literal["int8"] | None
 
 
 class Run(NamedTuple):
@@ -42,13 +44,19 @@ class BuiltModel(NamedTuple):
     initializers: dict[str, Array]
 
 
+def round_weight(weight: Array) -> tuple[Array, Array]:
+    """Round a weight `(out, in)`: integers `(in, out)`, and the scale of each output `(out,)`."""
+    scales = np.maximum(np.abs(weight).max(1), 1e-30) / np.float32(LARGEST)
+    return np.rint(weight / scales[:, None]).astype(np.int8).T, scales
+
+
 class Graph:
     """An ONNX graph under construction. Values are referred to by their names.
 
     Args:
         weights: Weights by name; the names of the biLM's weights are those in `ElmoModel`.
-        quantization: `"int8"` for 8-bit weights of the LSTMs' products, `"int7"` for 7 bits in
-            8-bit storage, None for float32.
+        quantization: `"int8"` for products of the LSTMs in 8 bits, with weights of 7 bits; None for
+            float32.
         parent: For a loop body, the graph around it, which stores the initializers of both.
     """
 
@@ -108,12 +116,12 @@ class Graph:
             *addends: Shapes `(out,)` or `(rows, out)`. A graph in float32 allows only one addend.
             by_row: Whether each row of `x` has its own scale: more exact, and slower.
         """
-        if self.quantization is None or not is_rounded(name):
+        if self.quantization is None or "_lstm.layers." not in name:
             # Not transposed in memory, so that the weight is not copied.
             return str(self.add("Gemm", x, self.weight(name), *addends, transB=1))
         scales = f"{name}_scales"
         if scales not in self.initializers:
-            rounded, factors = round_weight(self.get_array(name), self.quantization)
+            rounded, factors = round_weight(self.get_array(name))
             self.initializer(scales, factors)
             self.initializer(f"{name}_8", rounded)
             self.initializer(f"{name}_zeros", np.zeros(len(factors), np.int8))

@@ -26,8 +26,7 @@ from hf_elmo.stored_model import BILM_PREFIXES, check_weights
 from hf_elmo.weight_fingerprint import read_ends
 from hf_elmo.word_cache import WordCache, encode_distinct, encode_in_chunks
 
-from .graph import Array, BuiltModel, Direction, make_direction, make_encoder
-from .int8 import Quantization, choose_bits
+from .graph import Array, BuiltModel, Direction, Quantization, make_direction, make_encoder
 
 if os.environ.get("ORT_DISABLE_TELEMETRY") == "1":  # the variable has no effect on Windows
     onnxruntime.disable_telemetry_events()
@@ -73,8 +72,7 @@ class OrtElmoModel(ElmoBilm):
             is called again for new sessions: after a fork, or for another number of threads.
         quantization: `"int8"` = LSTM products in 8 bits, which is faster, with a mean cosine to
             float32 above .999. Recurrent products have one scale for all rows, so the vectors of a
-            sentence vary slightly with its batch. `"int7"` = weights of 7 bits, which `"int8"` also
-            uses if `has_exact_int8()` is false. None = float32.
+            sentence vary slightly with its batch. None = float32.
 
     Raises:
         ValueError: If the quantization is unknown, or a weight is not finite.
@@ -91,8 +89,8 @@ class OrtElmoModel(ElmoBilm):
         *,
         quantization: Quantization = None,
     ) -> None:
-        if quantization not in ("int8", "int7", None):
-            raise ValueError(f'Expected quantization "int8", "int7" or None, got {quantization!r}.')
+        if quantization not in ("int8", None):
+            raise ValueError(f'Expected quantization "int8" or None, got {quantization!r}.')
         check_weights(read_weights())
         self.config: ElmoConfig = config
         self.quantization: Quantization = quantization
@@ -191,7 +189,6 @@ class OrtElmoModel(ElmoBilm):
             return sessions
 
     def _make_sessions(self, process: int, threads: int) -> Sessions:
-        quantization = choose_bits(self.quantization)
         directions: list[Direction] = ["forward", "backward"]
         directions = directions[: 2 if self.config.bidirectional else 1]
         threads_each = max(1, threads // len(directions))
@@ -201,7 +198,7 @@ class OrtElmoModel(ElmoBilm):
             _make_session(make_encoder(self.config, self._read_weights()), threads),
             [
                 _make_session(
-                    make_direction(self.config, self._read_weights(), direction, quantization),
+                    make_direction(self.config, self._read_weights(), direction, self.quantization),
                     threads_each,
                 )
                 for direction in directions

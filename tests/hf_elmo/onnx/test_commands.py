@@ -40,33 +40,6 @@ def test_other_files_in_the_folder_are_not_overwritten(tiny_folder: Path, tmp_pa
     assert (output / "config.json").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("bits", "processor", "warns"),
-    [
-        ("int8", "saturating", True),
-        ("int8", "exact", False),
-        ("int7", "saturating", False),
-    ],
-)
-def test_eight_bits_warn_on_a_processor_that_does_not_add_them_exactly(
-    bits: str,
-    processor: str,
-    warns: bool,
-    tiny_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from hf_elmo.onnx.int8 import has_exact_int8
-
-    monkeypatch.setenv("HF_ELMO_INT8", processor)
-    has_exact_int8.cache_clear()
-    command = ["export", str(tiny_folder), str(tmp_path / "exported"), f"--{bits}"]
-    result = CliRunner().invoke(app, command)
-    has_exact_int8.cache_clear()
-    assert result.exit_code == 0, result.output
-    assert ("use --int7" in result.output) == warns
-
-
 def test_the_head_that_a_folder_names_is_exported(tiny_model: ElmoModel, tmp_path: Path) -> None:
     save_case(tiny_model, "ner", tmp_path / "tagger")
     command = ["export", str(tmp_path / "tagger"), str(tmp_path / "exported")]

@@ -75,8 +75,7 @@ def test_few_steps_and_sentences_at_a_time_give_the_same(
     assert_close(run(OrtElmoModel.from_model(tiny_model), inputs), expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int7"])
-def test_products_in_8_bits_are_near_float32_on_real_text(quantization: Any) -> None:
+def test_products_in_8_bits_are_near_float32_on_real_text() -> None:
     name = resolve_name(BUNDLED_NAME)
     sentences = [line.split() for line in TEXT.read_text(encoding="utf-8").splitlines()[:32]]
     inputs = ElmoTokenizer.from_pretrained(name)(
@@ -84,7 +83,7 @@ def test_products_in_8_bits_are_near_float32_on_real_text(quantization: Any) -> 
     )
     mask = inputs["attention_mask"].bool()
     exact, _, _, _ = run(OrtElmoModel.from_pretrained(name), inputs)
-    rounded, _, _, _ = run(OrtElmoModel.from_pretrained(name, quantization=quantization), inputs)
+    rounded, _, _, _ = run(OrtElmoModel.from_pretrained(name, quantization="int8"), inputs)
     for one, other in zip(exact[1:], rounded[1:], strict=True):
         assert not torch.equal(one, other)
         assert F.cosine_similarity(one[mask], other[mask], dim=-1).mean() > MIN_COSINE
