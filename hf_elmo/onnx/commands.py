@@ -1,7 +1,6 @@
 """The command `python -m hf_elmo export`."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -28,11 +27,9 @@ from hf_elmo.tokenization_elmo import ElmoTokenizer
 MODEL_FILE = "model.onnx"
 # Settings of a loaded tokenizer that describe this computer.
 LOCAL_SETTINGS = ("name_or_path", "is_local", "local_files_only", "tokenizer_file")
-STATIC_WORDS = "static_words.txt"  # words of a task model's static vectors
 CONFIG_FILES = ("config.json", "tokenizer_config.json")
 LOADERS = {
     "ElmoForTokenClassification": AutoModelForTokenClassification,
-    "ElmoForNer": AutoModelForTokenClassification,
     "ElmoForSequenceClassification": AutoModelForSequenceClassification,
 }
 
@@ -53,20 +50,18 @@ def export(
     python -m hf_elmo export elmo-mini-en exported
     python -m hf_elmo export my-tagger exported --int8
 
-    FOLDER then contains model.onnx, config.json and the tokenizer's files. A biLM, ElmoForNer and
-    the heads for token and sequence classification can be exported.
+    FOLDER then contains model.onnx, config.json and the tokenizer's files. A biLM
+    and the heads for token and sequence classification can be exported.
 
     \b
     inputs, int64
       input_ids        (batch, tokens, characters)
       attention_mask   (batch, tokens)
       word_input_ids   (batch, tokens), if the model has a word lexicon
-      static_ids       (batch, tokens), if an ElmoForNer has static vectors
     outputs, float32
       hidden_states    (layers + 1, batch, tokens, width), of a biLM
       elmo             (batch, tokens, width), of a biLM
       logits           of a head
-      transitions      of the CRF of an ElmoForNer
 
     The file is written only if the graph's first output agrees with PyTorch's.
     """  # noqa: D301 (click's marker for text without wrapping)
@@ -77,7 +72,7 @@ def export(
     loaded, tokenizer = _load(name), ElmoTokenizer.from_pretrained(name)
     output.mkdir(parents=True, exist_ok=True)
     is_own = Path(name).resolve() == output.resolve()  # the folder has all but the ONNX file
-    others = (*CONFIG_FILES, *tokenizer.vocab_files_names.values(), STATIC_WORDS)
+    others = (*CONFIG_FILES, *tokenizer.vocab_files_names.values())
     for file in (MODEL_FILE, *(() if is_own else others)):
         check_output_file(output / file, overwrite=overwrite)
     known = {name: x for name, x in tokenizer.init_kwargs.items() if name not in LOCAL_SETTINGS}
@@ -95,9 +90,6 @@ def export(
     if not is_own:
         loaded.config.save_pretrained(output)
         tokenizer.save_pretrained(output)
-        words = cached_file(name, STATIC_WORDS, **OPTIONAL_FILE)
-        if words is not None:
-            shutil.copyfile(words, output / STATIC_WORDS)
     typer.echo(f"Wrote {path}, {path.stat().st_size:,} bytes.", err=True)
 
 

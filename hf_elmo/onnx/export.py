@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -41,14 +41,12 @@ def export_onnx(
     """Write a model as a self-contained ONNX file.
 
     Inputs, int64: `input_ids (batch, tokens, characters)`, `word_input_ids (batch, tokens)` if
-    there is a lexicon, `static_ids (batch, tokens)` if an `ElmoForNer` has static vectors, and
-    `attention_mask (batch, tokens)`: 1 for each word. Padding may be on either side, but only on
-    the right for `ElmoForNer`. The graph adds the boundary tokens itself.
+    there is a lexicon, and `attention_mask (batch, tokens)`: 1 for each word. Padding may be on
+    either side. The graph adds the boundary tokens itself.
 
     Outputs are float32. A biLM has `hidden_states (layers + 1, batch, tokens, hidden_size)` and
     `elmo (batch, tokens, hidden_size)`, zero at padding. `ElmoForTokenClassification` has
     `logits (batch, tokens, labels)`. `ElmoForSequenceClassification` has `logits (batch, labels)`.
-    `ElmoForNer` has `logits (batch, tokens, labels)` and its CRF's `transitions (labels, labels)`.
 
     The file is written only if its first output for two sentences agrees with PyTorch's. A model
     above 2 GB stores its weights in a second file, `<path>_data`.
@@ -99,8 +97,7 @@ def _check_exportable(model: ElmoPreTrainedModel, opset: int) -> None:
             f"Expected an ElmoModel or {', '.join(HEADS)} to export, got {name}. Export its biLM: "
             "ElmoModel.from_pretrained(name)."
         )
-    bilm = model.base_model
-    problem = find_problem(bilm) if isinstance(bilm, ElmoModel) else None
+    problem = find_problem(cast(ElmoModel, model.base_model))
     if model.dtype != torch.float32:
         problem = problem or f"one in {model.dtype}. Call model.float() first"
     if problem or model.training:
@@ -113,16 +110,15 @@ def _check_exportable(model: ElmoPreTrainedModel, opset: int) -> None:
 def _make_model(model: Any, quantization: Quantization, opset: int) -> ModelProto:
     """Make the graph of a model."""
     head = HEADS.get(type(model).__name__)
-    config = getattr(model.config, "bilm", model.config)  # of the biLM, even in a task model
+    config = model.config
     weights = {name.removeprefix("elmo."): w for name, w in model.state_dict().items()}
     graph = Graph(weights, quantization)
     inputs = [
         declare(name, TensorProto.INT64, *shape) for name, shape in _list_inputs(model).items()
     ]
-    reads_characters = "input_ids" in _list_inputs(model)
-    bilm = _run_bilm(graph, config, model.base_model, reads_characters=reads_characters)
+    bilm = _run_bilm(graph, config, model.base_model)
     if head is not None:
-        outputs = head(graph, model.config, bilm)
+        outputs = head(graph, config, bilm)
     else:
         shape = ("batch", "tokens", config.hidden_size)
         mix = np.array(config.initial_mix_weights)
@@ -137,29 +133,24 @@ def _make_model(model: Any, quantization: Quantization, opset: int) -> ModelProt
 
 def _list_inputs(model: Any) -> dict[str, tuple[int | str, ...]]:
     """List the inputs that a model reads, with their axes."""
-    config = getattr(model.config, "bilm", model.config)
-    has_bilm = isinstance(model.base_model, ElmoModel)
+    config = model.config
     shape = ("batch", "tokens")
     inputs: dict[str, tuple[int | str, ...]] = {"attention_mask": shape}
-    if config.char_embedding_size and (has_bilm or model.config.char_size):
+    if config.char_embedding_size:
         inputs["input_ids"] = (*shape, config.max_characters_per_token)
-    if config.word_embedding_size and has_bilm:
+    if config.word_embedding_size:
         inputs["word_input_ids"] = shape
-    if getattr(model.config, "static_size", 0):
-        inputs["static_ids"] = shape
     return inputs
 
 
-def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any, *, reads_characters: bool) -> Layers:
-    """Run the biLM; if `bilm` is not one, return only the word positions and the ids."""
+def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any) -> Layers:
+    """Run the biLM over a batch."""
     ids, axis = "", graph.constant([2], np.int64)
-    if reads_characters:
+    if config.char_embedding_size:
         flat = graph.constant([-1, config.max_characters_per_token], np.int64)
         ids = graph.add("Reshape", "input_ids", flat)
     is_word = graph.add("Cast", "attention_mask", to=TensorProto.BOOL)
     is_word = graph.add("Unsqueeze", is_word, axis)  # (batch, tokens, 1)
-    if not isinstance(bilm, ElmoModel):
-        return Layers("", is_word, ids)
     words = _encode_batch(graph, config, ids)
     # <S> is always the first time step and </S> the last. Padding in between is harmless, because
     # it does not change the state.
@@ -179,7 +170,7 @@ def _run_bilm(graph: Graph, config: ElmoConfig, bilm: Any, *, reads_characters: 
     mask = graph.add("Cast", framed, to=TensorProto.BOOL)
     x = graph.add("Concat", start, words, end, axis=0)
     layers = _run_directions(graph, config, x, mask)
-    return Layers(_stack_layers(graph, [(x,) * len(layers[0]), *layers], is_word), is_word, ids)
+    return Layers(_stack_layers(graph, [(x,) * len(layers[0]), *layers], is_word), is_word)
 
 
 def _encode_batch(graph: Graph, config: ElmoConfig, ids: str) -> str:
@@ -246,12 +237,8 @@ def _check_outputs(model: Any, path: Path, quantization: Quantization) -> None:
 
 def _draw_inputs(model: Any) -> dict[str, Tensor]:
     """Draw the ids of two sentences of different lengths."""
-    config = getattr(model.config, "bilm", model.config)
-    sizes = {
-        "input_ids": config.char_vocab_size,
-        "word_input_ids": config.word_vocab_size,
-        "static_ids": getattr(model.config, "static_vocab_size", 0),
-    }
+    config = model.config
+    sizes = {"input_ids": config.char_vocab_size, "word_input_ids": config.word_vocab_size}
     generator = torch.Generator().manual_seed(0)
     tokens = max(CHECKED_LENGTHS)
     mask = (torch.arange(tokens) < torch.tensor(CHECKED_LENGTHS)[:, None]).long()

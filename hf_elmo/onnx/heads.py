@@ -1,4 +1,4 @@
-"""Heads in an ONNX graph: scalar mixes, logits of words and of sentences, emissions of a CRF."""
+"""Heads in an ONNX graph: scalar mixes, logits of words and of sentences."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,14 +17,12 @@ class Layers(NamedTuple):
     """Names of the values that a biLM computes for a batch.
 
     Attributes:
-        layers: Shape `(layers, batch, tokens, width)`, zero at padding; `""` if there is no biLM.
+        layers: Shape `(layers, batch, tokens, width)`, zero at padding.
         is_word: True at words, shape `(batch, tokens, 1)`.
-        ids: Character ids, shape `(batch * tokens, characters)`; `""` without characters.
     """
 
     layers: str
     is_word: str
-    ids: str
 
 
 class Output(NamedTuple):
@@ -109,79 +107,9 @@ def label_sentences(graph: Graph, config: Any, bilm: Layers) -> list[Output]:
     return [Output("logits", classify(graph, pooled), ("batch", config.num_labels))]
 
 
-def label_entities(graph: Graph, config: Any, bilm: Layers) -> list[Output]:
-    """Compute the emissions of `ElmoForNer`, and return the transitions of its CRF."""
-    parts = []
-    if config.static_size:
-        parts.append(graph.add("Gather", graph.weight("static_vectors.weight"), "static_ids"))
-    if config.char_size:
-        parts.append(_encode_characters(graph, config, bilm))
-    mixes = mix_features(graph, config.bilm, bilm)
-    if config.elmo_at in ("input", "both"):
-        parts.append(mixes[0])
-    x = graph.add("Transpose", join(graph, parts), perm=[1, 0, 2])
-    lengths = graph.add("Cast", "attention_mask", to=TensorProto.INT32)
-    lengths = graph.add("ReduceSum", lengths, graph.constant([1], np.int64), keepdims=0)
-    for layer in range(config.num_lstm_layers):
-        x = _run_bilstm(graph, config, x, lengths, layer)
-    encoded = graph.add("Transpose", x, perm=[1, 0, 2])
-    at_output = mixes[-1:] if config.elmo_at in ("output", "both") else []
-    logits = classify(graph, join(graph, [encoded, *at_output]))
-    transitions = graph.weight("crf.transitions")
-    labels = config.num_labels
-    return [
-        Output("logits", logits, ("batch", "tokens", labels)),
-        Output("transitions", transitions, (labels, labels)),
-    ]
-
-
-def _encode_characters(graph: Graph, config: Any, bilm: Layers) -> str:
-    """Encode words as `CharacterEncoder` of the tasks does, shape `(batch, tokens, filters)`."""
-    start, end, axis = (graph.constant([n], np.int64) for n in (0, config.max_chars, 1))
-    ids = graph.add("Slice", bilm.ids, start, end, axis)
-    x = graph.add("Gather", graph.weight("characters.embedding.weight"), ids)
-    x = graph.add("Transpose", x, perm=[0, 2, 1])
-    name = "characters.convolution"
-    x = graph.add("Conv", x, graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias"))
-    x = graph.add("Relu", graph.add("ReduceMax", x, graph.constant([2], np.int64), keepdims=0))
-    shape = graph.add("Shape", "attention_mask")
-    width = graph.constant([config.num_char_filters], np.int64)
-    x = graph.add("Reshape", x, graph.add("Concat", shape, width, axis=0))
-    return str(graph.add("Where", bilm.is_word, x, graph.constant(0)))
-
-
-def _run_bilstm(graph: Graph, config: Any, x: str, lengths: str, layer: int) -> str:
-    """Run one layer of the tagger's `nn.LSTM`, shape `(tokens, batch, 2 * lstm_size)`."""
-    size = config.lstm_size
-    order = np.r_[:size, 3 * size : 4 * size, size : 3 * size]  # i, f, g, o to ONNX's i, o, f, c
-
-    def stack(*names: str) -> Array:
-        ends = ("", "_reverse")
-        rows = [
-            [graph.get_array(f"encoder.{n}_l{layer}{end}")[order] for n in names] for end in ends
-        ]
-        return np.stack([np.concatenate(row) for row in rows])
-
-    weights = [
-        graph.initializer(f"encoder_{layer}_{name}", stack(*names))
-        for name, names in (
-            ("w", ("weight_ih",)),
-            ("r", ("weight_hh",)),
-            ("b", ("bias_ih", "bias_hh")),
-        )
-    ]
-    y = graph.add("LSTM", x, *weights, lengths, direction="bidirectional", hidden_size=size)
-    y = graph.add("Transpose", y, perm=[0, 2, 1, 3])  # (tokens, batch, 2, lstm_size)
-    shape = graph.add("Shape", x, start=0, end=2)
-    width = graph.constant([2 * size], np.int64)
-    return str(graph.add("Reshape", y, graph.add("Concat", shape, width, axis=0)))
-
-
-# The keys are names of classes, so that no task is imported here.
 HEADS = {
     "ElmoForTokenClassification": label_words,
     "ElmoForSequenceClassification": label_sentences,
-    "ElmoForNer": label_entities,
 }
 
 

@@ -11,7 +11,6 @@ import onnxruntime
 import pytest
 import torch
 from random_bilms import draw_batch, draw_config, run
-from task_cases import make_case
 
 from hf_elmo import (
     ElmoConfig,
@@ -124,27 +123,6 @@ def test_heads_are_exported(
         export_onnx(model, tmp_path / head.__name__)
         (logits,) = run_file(tmp_path / head.__name__, inputs)
         np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("elmo_at", ["input", "output", "both", "none"])
-def test_emissions_and_transitions_of_a_tagger_are_exported(
-    elmo_at: str, tiny_model: ElmoModel, tmp_path: Path
-) -> None:
-    fields = {"elmo_at": elmo_at, "static_vocab_size": 5, "static_size": 3}
-    fields |= {"char_size": 0, "num_char_filters": 0} if elmo_at == "none" else {}
-    case = make_case(tiny_model, "ner", **fields)
-    batch = case.make_batch([0, 1])
-    del batch["labels"]
-    with torch.no_grad():
-        expected = case.model(**batch).logits
-    export_onnx(case.model, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    names = {entry.name for entry in session.get_inputs()}
-    inputs = {name: ids.numpy() for name, ids in batch.items() if name in names}
-    logits, transitions = session.run(None, inputs)
-    is_word = batch["attention_mask"].bool().numpy()
-    np.testing.assert_allclose(logits[is_word], expected.numpy()[is_word], rtol=0, atol=1e-5)
-    np.testing.assert_array_equal(transitions, case.model.crf.transitions.detach().numpy())
 
 
 def test_large_weights_are_in_a_second_file(

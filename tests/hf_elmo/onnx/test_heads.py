@@ -18,7 +18,7 @@ def test_a_mix_leaves_out_a_layer_whose_weight_is_minus_infinity(layer_norm: str
     layers = torch.randn(2, 2, 3, 4) * mask[..., None]
     weights = torch.tensor([0.5, -torch.inf])
     graph = Graph({})
-    bilm = Layers("layers", "is_word", "")
+    bilm = Layers("layers", "is_word")
     mixed = mix_layers(graph, bilm, weights.numpy(), 2.0, layer_norm)
     inputs = [
         declare("layers", TensorProto.FLOAT, 2, 2, 3, 4),
