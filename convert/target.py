@@ -14,9 +14,8 @@ from pathlib import Path
 
 from convert.formats import allennlp, bilm_hdf5, hf_folder, tensorflow
 from convert.layout import ConversionError
-from hf_elmo.files.output_lock import lock_output
 
-WORK_FOLDER, LOCK = ".{}.elmo-convert", ".{}.elmo-convert.lock"
+WORK_FOLDER = ".{}.elmo-convert"
 NEW, OLD = "new", "old"  # in the work folder
 
 
@@ -57,7 +56,6 @@ def make_work_folder(target: Path) -> Iterator[Path]:
     is moved back. Then all other leftovers are deleted.
 
     Raises:
-        BlockingIOError: If another process is converting to this target.
         ConversionError: If the target's folder does not exist, or the work folder is a link.
     """
     if not target.parent.is_dir():
@@ -65,15 +63,14 @@ def make_work_folder(target: Path) -> Iterator[Path]:
     folder = target.with_name(WORK_FOLDER.format(target.name))
     if folder.is_symlink():
         raise ConversionError(f"{folder}: expected a folder for temporary files, found a link.")
-    with lock_output(target, target.with_name(LOCK.format(target.name))):
-        if (folder / OLD).exists() and not os.path.lexists(target):
-            (folder / OLD).rename(target)
+    if (folder / OLD).exists() and not os.path.lexists(target):
+        (folder / OLD).rename(target)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / NEW).mkdir(parents=True)
+    try:
+        yield folder
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
-        (folder / NEW).mkdir(parents=True)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def move_into_place(new: Path, target: Path, sources: Sequence[Path], *, force: bool) -> None:

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 
 from hf_elmo.bilm import ElmoBilm
 from hf_elmo.files.output_file import find_place
-from hf_elmo.files.output_lock import LOCK, lock_output
 from hf_elmo.loading import ElmoPreTrainedModel
 from hf_elmo.tokenization_elmo import ElmoTokenizer
 
@@ -62,7 +61,6 @@ def embed_file(
         ValueError: If the input is malformed or empty, an argument is invalid, or the folder
             `OUTPUT.partial` belongs to another run.
         FileExistsError: If the output exists and must not be replaced, or is a device.
-        BlockingIOError: If another process is writing the output.
         OSError: If a file cannot be read or written. Complete parts are kept.
     """
     kind = find_format(output, output_format)
@@ -71,33 +69,30 @@ def embed_file(
     named, output = output, find_place(output)
     folder = output.with_name(output.name + ".partial")
     receipt = output.with_name(output.name + ".finished")
-    with lock_output(output, output.with_name(f".{output.name}{LOCK}")):
-        rows = Rows(source, settings, named)
-        if receipt.exists() and not _is_receipt(receipt):
-            raise FileExistsError(f"{receipt} would be lost. Move it, or choose another output.")
-        if overwrite:
-            _check_replaceable(output, rows)
-        run = describe_run(settings, model, tokenizer)
-        engine = engine or partial(
-            embed_blocks, model=model, tokenizer=tokenizer, settings=settings
-        )
-        if output.exists() and not overwrite:
-            _check_finished(output, folder, receipt, run, rows)
-        else:
-            receipt.unlink(missing_ok=True)
-            open_folder(folder, run)
-            try:
-                parts = complete_parts(rows, folder, engine, model.config, progress)
-            finally:
-                if not any(folder.glob(PARTS)):
-                    delete_folder(folder)
-            _write_output(kind, parts, folder / "output")
-            _write_receipt(receipt, folder, run, rows)
-            _delete(folder / "replaced")
-            if output.exists() and (output.is_dir() or (folder / "output").is_dir()):
-                output.replace(folder / "replaced")
-            (folder / "output").replace(output)
-        delete_folder(folder)
+    rows = Rows(source, settings, named)
+    if receipt.exists() and not _is_receipt(receipt):
+        raise FileExistsError(f"{receipt} would be lost. Move it, or choose another output.")
+    if overwrite:
+        _check_replaceable(output, rows)
+    run = describe_run(settings, model, tokenizer)
+    engine = engine or partial(embed_blocks, model=model, tokenizer=tokenizer, settings=settings)
+    if output.exists() and not overwrite:
+        _check_finished(output, folder, receipt, run, rows)
+    else:
+        receipt.unlink(missing_ok=True)
+        open_folder(folder, run)
+        try:
+            parts = complete_parts(rows, folder, engine, model.config, progress)
+        finally:
+            if not any(folder.glob(PARTS)):
+                delete_folder(folder)
+        _write_output(kind, parts, folder / "output")
+        _write_receipt(receipt, folder, run, rows)
+        _delete(folder / "replaced")
+        if output.exists() and (output.is_dir() or (folder / "output").is_dir()):
+            output.replace(folder / "replaced")
+        (folder / "output").replace(output)
+    delete_folder(folder)
     receipt.unlink(missing_ok=True)  # last, so that the same call can resume the cleanup
 
 

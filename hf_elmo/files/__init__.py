@@ -1,1 +1,1 @@
-"""Files on a disk: atomic writes, locks, safetensors headers."""
+"""Files on a disk: atomic writes, safetensors headers."""

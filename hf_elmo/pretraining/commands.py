@@ -21,7 +21,6 @@ from hf_elmo.character_ids import NUM_WORD_MARKS
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import NUM_BYTE_CHARACTERS, ElmoConfig
 from hf_elmo.corpus.commands import DEFAULT_PIPELINE, InputFormatOption, PipelineOption
-from hf_elmo.files.output_lock import locks_output
 from hf_elmo.language_model.models import load_vocabulary
 from hf_elmo.language_model.vocabulary import (
     PIECES_NAME,
@@ -65,7 +64,6 @@ Units = Literal["characters", "pieces", "words"]
 
 
 @report_errors
-@locks_output
 def pretrain(
     context: typer.Context,
     output: Annotated[Path, typer.Option(help="Folder for the model and its checkpoints.")],

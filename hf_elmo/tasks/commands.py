@@ -16,7 +16,6 @@ from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.command_errors import report_errors
 from hf_elmo.configuration_elmo import ElmoConfig
 from hf_elmo.files.output_file import check_output_file, write_file
-from hf_elmo.files.output_lock import locks_output
 from hf_elmo.inference.layer_cache import DEFAULT_BYTES, LayerCache
 from hf_elmo.loading import find_device
 from hf_elmo.model_card import CARD_FILE
@@ -57,7 +56,6 @@ def _find_task(name: str) -> Task[Any, Any]:
 
 
 @report_errors
-@locks_output
 def train(
     context: typer.Context,
     task: Annotated[str, typer.Argument(metavar="TASK", help=f"{', '.join(TASKS)}.")],

@@ -2,15 +2,16 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
+from torch import distributed
 from transformers.trainer import TRAINER_STATE_NAME
 
 from hf_elmo.files.output_file import write_file
-from hf_elmo.files.output_lock import get_rank
 
 from .time_bound import TIME_NAME
 
@@ -24,6 +25,13 @@ START_FILES = (SETTINGS_NAME, TIME_NAME)
 HEAD_BYTES = 2**26
 NAMES = " names"  # end of the key of a description of names
 CONTENTS = "contents"
+
+
+def get_rank() -> int:
+    """Return the rank of this process in `torch.distributed`, even before its initialization."""
+    is_initialized = distributed.is_initialized()
+    rank = os.environ.get("RANK", "")
+    return distributed.get_rank() if is_initialized else int(rank) if rank.isdecimal() else 0
 
 
 def name_option(name: str) -> str:
@@ -163,4 +171,5 @@ def hold_to_settings(
                     f"{folder} started ({value}), got another one ({contents.get(name)}). Use the "
                     "same files to resume it, or start a new run with another --output."
                 )
+    folder.mkdir(parents=True, exist_ok=True)
     write_file(path, text)

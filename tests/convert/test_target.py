@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from bilm_tf import make_bilm, write_bilm
-from filelock import FileLock
 from typer.testing import CliRunner
 
 from convert import ConversionError, convert_checkpoint
@@ -198,16 +197,6 @@ def test_old_target_is_kept_when_the_new_one_fails(
     with pytest.raises(OSError, match="no"):
         convert_checkpoint(weights, place / "model", force=True)
     assert hf_folder.recognises(place / "model")
-    assert [path.name for path in place.iterdir()] == ["model"]
-
-
-def test_only_one_process_converts_to_a_target(weights: Path, place: Path) -> None:
-    with (
-        FileLock(place / ".model.elmo-convert.lock"),
-        pytest.raises(BlockingIOError, match=r"Another process is writing .*model: wait"),
-    ):
-        convert_checkpoint(weights, place / "model")
-    convert_checkpoint(weights, place / "model")
     assert [path.name for path in place.iterdir()] == ["model"]
 
 

@@ -175,4 +175,3 @@ def check_finishes(
         found = safetensors.torch.load_file(output / "model.safetensors")
         assert all(torch.equal(found[key], x) for key, x in expected.items()), (at, first)
         assert all(note.exists() for note in notes), at
-        assert not (output / ".lock").exists(), at
