@@ -24,8 +24,6 @@ ENGINES = {
     "local, 1 worker": ["--cpus-per-worker", "1"],
     "local, 2 threads": ["--cpus-per-worker", "2"],
     "local, 2 workers": ["--workers", "2", "--cpus-per-worker", "1"],
-    "ray, 1 worker": ["--engine", "ray"],
-    "ray, 2 workers": ["--engine", "ray", "--workers", "2"],
 }
 
 
@@ -79,9 +77,6 @@ def main(
         ratio = rates[name] / rates["local, 1 worker"]
         row = f"{first:.1f} | {whole:.1f} | {words / whole:.0f} | {rates[name]:.0f} | {ratio:.2f}"
         print(f"| {name} | {row} |")
-    for workers in ("1 worker", "2 workers"):
-        cost = rates[f"local, {workers}"] / rates[f"ray, {workers}"] - 1
-        print(f"Ray costs {cost:.1%} over local with {workers}, its start aside.")
 
 
 if __name__ == "__main__":

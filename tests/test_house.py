@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 # The size of the three packages. Who adds lines takes others out; who takes lines out lowers this.
-MAX_LINES = 24_263
-MAX_CHECKS = 562  # `raise` and `warn` statements
+MAX_LINES = 24_084
+MAX_CHECKS = 557  # `raise` and `warn` statements
 
 # What a package imports nowhere; `pickle` stands for all that runs code when it reads.
 FORBIDDEN = {
@@ -50,7 +50,6 @@ OPTIONAL = {
     "datasets": ("hf_elmo/text/", "hf_elmo/pretraining/"),
     "matplotlib": ("spacy_elmo/mix_report.py",),
     "pyarrow": ("hf_elmo/text/", "hf_elmo/corpus/"),
-    "ray": ("hf_elmo/corpus/",),
     "pyspark": ("hf_elmo/corpus/",),
     "zstandard": ("hf_elmo/text/",),
 }

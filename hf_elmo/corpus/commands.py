@@ -19,14 +19,11 @@ from hf_elmo.text.text_reader import InputFormat
 
 from .embed_files import embed_file
 from .local_workers import embed_in_processes
-from .output_parts import Engine
-from .ray_workers import embed_in_ray
 from .rows import OutputDtype, Settings
 from .sentence_embedder import SentenceEmbedder
 from .shards import Shard
 from .writers import OutputFormat
 
-EngineName = Literal["local", "ray"]
 InputFormatOption = Annotated[
     InputFormat,
     typer.Option(
@@ -115,16 +112,10 @@ def embed(
     shard: Annotated[
         str, typer.Option(help="Share of the corpus for this run: 2/3 is the second of 3 shares.")
     ] = "1/1",
-    engine: Annotated[
-        EngineName, typer.Option(help="Run the workers as local processes or as Ray actors.")
-    ] = "local",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     cpus_per_worker: Annotated[
         int | None,
-        typer.Option(help="Threads per worker; default: 1 with Ray, else cores / workers.", min=1),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster: address or auto; default: a new local one.")
+        typer.Option(help="Threads per worker; default: cores / workers.", min=1),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite an existing output.")
@@ -147,12 +138,15 @@ def embed(
     .npz           one NumPy file
     .parquet       one parquet file: a column of ids, and a column of flat lists
     .safetensors   a folder of files, and index.json, which maps sentences to files
-    .spacy         a folder of DocBin files, vectors in doc.user_data
 
     After an interruption, run the same command again to resume. Until the output is complete, the
     vectors are in OUTPUT.partial. With --shard 2/3, vectors.h5 is named vectors-00002-of-00003.h5.
     """  # noqa: D301 (click's marker for text without wrapping)
-    _check_options(output, engine, address)
+    if ":/" in output.as_posix()[2:]:  # not C:/
+        raise ValueError(
+            f"Expected a local output, got the address {output}. Copy the complete output there "
+            "afterwards."
+        )
     check_pipeline(input_format, pipeline)
     settings = Settings(
         model=model,
@@ -176,7 +170,8 @@ def embed(
         backend=backend,
         device=device,
         max_batch_tokens=max_batch_tokens,
-        threads=cpus_per_worker or _share_cores(engine, workers),
+        threads=cpus_per_worker
+        or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None),
     )
     output = Shard.parse(shard).name_output(output)
     try:
@@ -188,7 +183,9 @@ def embed(
             output_format=output_format,
             overwrite=overwrite,
             progress=sys.stderr.isatty(),
-            engine=_make_engine(engine, embedder, workers, address),
+            engine=partial(embed_in_processes, embedder=embedder, num_workers=workers)
+            if workers > 1
+            else None,
         )
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -203,38 +200,3 @@ def _open_stdin() -> BinaryIO:
     if sys.stdin is None:
         raise ValueError("Expected text from standard input, but it is closed.")
     return sys.stdin.buffer
-
-
-def _check_options(output: Path, engine: EngineName, address: str | None) -> None:
-    """Refuse a remote output, or contradictory options, before the model is loaded."""
-    if ":/" in output.as_posix()[2:]:  # not C:/
-        raise ValueError(
-            f"Expected a local output, got the address {output}. Copy the complete output there "
-            "afterwards."
-        )
-    if address is not None and engine != "ray":
-        raise ValueError(f"Expected --engine ray with --address, got {engine}.")
-
-
-def _share_cores(engine: EngineName, workers: int) -> int | None:
-    """Return the number of threads per worker; None = keep PyTorch's default."""
-    if engine == "ray":
-        return 1
-    return max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
-
-
-def _make_engine(
-    name: EngineName, embedder: SentenceEmbedder, workers: int, address: str | None
-) -> Engine | None:
-    """Make the function that computes blocks of rows; None = compute in this process."""
-    if name == "ray":
-        return partial(
-            embed_in_ray,
-            embedder=embedder,
-            num_workers=workers,
-            cpus_per_worker=embedder.threads or 1,
-            address=address,
-        )
-    if workers == 1:
-        return None
-    return partial(embed_in_processes, embedder=embedder, num_workers=workers)

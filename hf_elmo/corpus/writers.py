@@ -1,4 +1,4 @@
-"""Write the parts of an output as HDF5, npz, parquet, safetensors or DocBin."""
+"""Write the parts of an output as HDF5, npz, parquet or safetensors."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from .arrow import add_vectors, import_pyarrow, write_tables
 from .output_parts import SETTINGS_NAME, read_parts, read_rows
 from .rows import VECTORS_COLUMN
 
-OutputFormat: TypeAlias = Literal["hdf5", "npz", "parquet", "safetensors", "spacy"]
+OutputFormat: TypeAlias = Literal["hdf5", "npz", "parquet", "safetensors"]
 
 SUFFIXES: dict[str, OutputFormat] = {
     ".h5": "hdf5",
@@ -26,7 +26,6 @@ SUFFIXES: dict[str, OutputFormat] = {
     ".npz": "npz",
     ".parquet": "parquet",
     ".safetensors": "safetensors",
-    ".spacy": "spacy",
 }
 FOLDER_INDEX = "index.json"  # file in an output folder
 COPY_ROWS = 4096  # rows that are copied at a time
@@ -99,30 +98,6 @@ def _link(path: Path, target: Path) -> None:
         shutil.copy(path, target)
 
 
-def write_docbin(parts: list[Path], output: Path) -> None:
-    """Write a folder of spaCy's DocBin files with one doc per sentence.
-
-    A DocBin has no tensors, so the vectors are stored as extension attributes:
-    `doc._.elmo_layers` `(layers, tokens, hidden_size)` or `doc._.elmo_vectors`
-    `(tokens, hidden_size)`, as in `spacy_elmo`; pooled vectors in `doc._.elmo_pooled`.
-    """
-    from spacy.tokens import Doc, DocBin
-    from spacy.vocab import Vocab
-
-    output.mkdir()
-    settings = json.loads((parts[0].parent / SETTINGS_NAME).read_text(encoding="utf-8"))
-    kind = "elmo_layers" if settings["layers"] == "all" else "elmo_vectors"
-    kind = kind if settings["pooling"] == "none" else "elmo_pooled"
-    vocab = Vocab()
-    for part in parts:
-        docs = []
-        for row, tensor in read_parts([part]):
-            vectors = _load(tensor)
-            words = [word or " " for word in row.words]  # a Doc refuses empty words
-            docs.append(Doc(vocab, words=words, user_data={("._.", kind, None, None): vectors}))
-        DocBin(store_user_data=True, docs=docs).to_disk(output / f"{part.stem}.spacy")
-
-
 def write_parquet(parts: list[Path], output: Path) -> None:
     """Write a parquet file with the id of each sentence and its vectors as a flat list.
 
@@ -179,5 +154,4 @@ WRITERS: dict[OutputFormat, Callable[[list[Path], Path], None]] = {
     "npz": write_npz,
     "parquet": write_parquet,
     "safetensors": write_safetensors,
-    "spacy": write_docbin,
 }

@@ -8,8 +8,6 @@ import h5py
 import numpy as np
 from pyarrow import parquet
 from safetensors.numpy import load_file
-from spacy.tokens import DocBin
-from spacy.vocab import Vocab
 
 
 def read_hdf5(path: Path) -> Iterator[np.ndarray]:
@@ -30,16 +28,6 @@ def read_safetensors(path: Path) -> Iterator[np.ndarray]:
         yield load_file(path / index[str(number)])[str(number)]
 
 
-def read_docbin(path: Path) -> Iterator[np.ndarray]:
-    for part in sorted(path.iterdir()):
-        for doc in DocBin().from_disk(part).get_docs(Vocab()):
-            (((_, name, _, _), vectors),) = doc.user_data.items()
-            if name != "elmo_pooled":
-                assert vectors.shape[-2] == len(doc)
-            assert (name == "elmo_layers") == (vectors.ndim == 3)
-            yield vectors
-
-
 def read_parquet(path: Path) -> Iterator[np.ndarray]:
     table = parquet.read_table(path)
     assert table["id"].to_pylist() == list(range(len(table)))
@@ -53,5 +41,4 @@ READERS = {
     ".npz": read_npz,
     ".parquet": read_parquet,
     ".safetensors": read_safetensors,
-    ".spacy": read_docbin,
 }

@@ -122,13 +122,12 @@ def test_more_numbers_than_a_column_holds_are_refused(monkeypatch: pytest.Monkey
         (["text.txt", "vectors.npz"], "Wrote vectors.npz."),
         (["text.txt", "vectors.parquet"], "Error: Parquet and Arrow need the package pyarrow"),
         (["a.parquet", "vectors.npz"], "Error: Parquet and Arrow need the package pyarrow"),
-        (["text.txt", "v.npz", "--engine", "ray"], "Error: The engine ray needs the package ray"),
     ],
 )
-def test_engines_and_arrow_are_needed_only_where_they_are_used(
+def test_pyarrow_is_needed_only_where_it_is_used(
     arguments: list[str], message: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("pyarrow", "ray", "pyspark", "gensim"):
+    for name in ("pyarrow", "pyspark", "gensim"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.chdir(tiny_folder.parent)
     Path("text.txt").write_text("A bank\n")

@@ -82,7 +82,6 @@ def test_the_command_quantizes(tiny_folder: Path, tiny_model: ElmoModel, text: P
         (["{text}", "x.h5", "--id-column", "id"], "Expected a parquet output with an id"),
         (["{text}", "x.parquet", "--id-column", "id"], "Expected parquet files with"),
         (["{text}", "s3://bucket/x.h5"], "Expected a local output"),
-        (["{text}", "x.h5", "--address", "auto"], "Expected --engine ray with --address"),
         (["{text}", "x.h5", "--pipeline", "de"], "Expected --input-format raw with --pipeline de"),
         (["{text}", "x.bin"], "Unknown format of 'x.bin'"),
         (["{text}", ".", "--output-format", "npz"], "Expected the name of a new file or folder"),

@@ -236,7 +236,7 @@ def test_a_file_with_the_name_of_the_receipt_is_kept(tiny_model: ElmoModel, text
 
 
 @pytest.mark.parametrize(
-    "names", [["index.json"], ["train.spacy"], ["index.json", "00000000.safetensors", "NOTES.md"]]
+    "names", [["index.json"], ["train.npz"], ["index.json", "00000000.safetensors", "NOTES.md"]]
 )
 def test_a_folder_with_files_of_others_is_not_overwritten(
     tiny_model: ElmoModel, text: Path, names: list[str]
@@ -267,9 +267,9 @@ def test_only_an_output_is_overwritten(tiny_model: ElmoModel, text: Path) -> Non
             )
     assert (folder / "thesis.txt").exists()
     assert text.read_text().startswith("The bank")
-    for output in (text.with_name("a.safetensors"), text.with_name("b.spacy")):
-        for overwrite in (False, True):
-            embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=overwrite)
+    for overwrite in (False, True):
+        output = text.with_name("a.safetensors")
+        embed_file(text, output, tiny_model, tokenizer, SETTINGS, overwrite=overwrite)
 
 
 def test_an_output_that_the_pattern_matches_is_not_overwritten(
@@ -392,10 +392,8 @@ def test_a_shard_keeps_the_numbers_of_its_sentences(
             assert arrays.files == [*"01256"]
     elif name == "vectors.parquet":
         assert parquet.read_table(output)["id"].to_pylist() == [0, 1, 2, 5, 6]
-    elif name == "vectors.safetensors":
-        assert list(json.loads((output / "index.json").read_text())["weight_map"]) == [*"01256"]
     else:
-        assert [len(vectors) for vectors in READERS[".spacy"](output)] == [6, 0, 3, 1, 3]
+        assert list(json.loads((output / "index.json").read_text())["weight_map"]) == [*"01256"]
 
 
 def test_ids_go_into_parquet_only(tiny_model: ElmoModel, tmp_path: Path) -> None:

@@ -15,13 +15,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 from safetensors.numpy import load_file, save_file
-from spacy.tokens import DocBin
-from spacy.vocab import Vocab
 
 from hf_elmo.corpus import writers
 from hf_elmo.corpus.arrow import write_tables
 from hf_elmo.corpus.output_parts import SENTENCES_KEY, SETTINGS_NAME
-from hf_elmo.corpus.writers import write_docbin, write_hdf5, write_npz, write_safetensors
+from hf_elmo.corpus.writers import write_hdf5, write_npz, write_safetensors
 
 SENTENCES = [["A", "river", ""], [], ["naïve"] * 20]
 VECTORS = [
@@ -67,18 +65,6 @@ def test_npz_holds_an_array_a_sentence(
     write_npz(parts, parts[0].with_name("output.npz"))
     with np.load(parts[0].with_name("output.npz")) as arrays:
         check([arrays[str(number)] for number in range(3)])
-
-
-def test_docbin_holds_a_doc_a_sentence(parts: list[Path]) -> None:
-    output = parts[0].with_name("output")
-    write_docbin(parts, output)
-    docs = [
-        doc
-        for part in sorted(output.iterdir())
-        for doc in DocBin().from_disk(part).get_docs(Vocab())
-    ]
-    assert [[token.text for token in doc] for doc in docs] == [["A", "river", " "], *SENTENCES[1:]]
-    check([doc.user_data[("._.", "elmo_layers", None, None)] for doc in docs])
 
 
 @pytest.mark.parametrize("can_link", [True, False])
