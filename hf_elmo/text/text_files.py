@@ -1,39 +1,25 @@
 """Find, open and decompress text files, and decode their lines."""
 
-import bz2
 import glob
-import gzip
 import io
 import lzma
 import math
-import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import fsspec
-from fsspec.core import has_magic
+from fsspec.compression import compr
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import infer_compression
 
 DATASET_SUFFIXES = (
     *(".json", ".jsonl", ".ndjson", ".parquet", ".arrow", ".csv", ".tsv", ".xml"),
     *(".conll", ".conllu"),
 )
-# First bytes of files that are not text.
-OTHER_FORMATS = {
-    b"\x1f\x8b": "compressed by gzip: decompress it, or give the file a name with .gz",
-    b"BZh": "compressed by bzip2: decompress it, or give the file a name with .bz2",
-    b"\xfd7zXZ": "compressed by xz: decompress it, or give the file a name with .xz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd: decompress it, or give the file a name with .zst",
-    b"PK\x03\x04": "a zip archive: unpack it first",
-    b"PAR1": "a parquet file, which only pretrain --dataset and embed read",
-}
-PACKED_BYTES = 4096  # that are decompressed at once; the result can be 10,000 times larger
 MAX_WINDOW = 2**31  # of a Zstandard frame: that of zstd --long=31, the largest
 
 
@@ -41,19 +27,13 @@ def find_files(pattern: str) -> list[str]:
     """Find files by name, pattern or address (any address that fsspec supports).
 
     Raises:
-        FileNotFoundError: If there are no files, or a name is a link to no file.
+        FileNotFoundError: If there are no files.
         ValueError: If the protocol of the address is unknown.
         ImportError: If the address needs a package that is not installed.
     """
     found = _list_files(pattern)
     if not found:
-        advice = ""
-        if pattern == "-":
-            advice = " Standard input is not read here: store its text in a file."
-        elif Path(pattern).is_dir():
-            advice = f" It is a folder: name its files, '{glob.escape(pattern.rstrip('/'))}/*'."
-        elif Path(pattern).exists():
-            advice = " It is not a regular file: store its text in one."
+        advice = " It is a folder." if Path(pattern).is_dir() else ""
         raise FileNotFoundError(f"Expected files to read, found none at {pattern}.{advice}")
     return found
 
@@ -61,19 +41,14 @@ def find_files(pattern: str) -> list[str]:
 def _list_files(pattern: str) -> list[str]:
     if _is_address(pattern):
         system, path = fsspec.url_to_fs(pattern)
-        names = sorted(system.glob(path)) if has_magic(path) else [path]
-        names = [name for name in names if system.isfile(name)]
+        names = [path] if system.isfile(path) else sorted(filter(system.isfile, system.glob(path)))
         is_local = isinstance(system, LocalFileSystem)  # then the name is a path
         return names if is_local else [system.unstrip_protocol(name) for name in names]
-    if Path(pattern).is_file():
-        return [str(Path(pattern))]  # without ./
-    names = sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207 (any folder)
+    exact = Path(pattern).is_file()
+    names = [pattern] if exact else sorted(set(glob.glob(pattern, recursive=True)))  # noqa: PTH207 (any folder)
     if "**" in pattern:  # links to folders could give a file several names
         names = sorted({Path(name).resolve(): name for name in reversed(names)}.values())
-    for name in names:
-        if Path(name).is_symlink() and not Path(name).exists():
-            raise FileNotFoundError(f"Expected files to read, found a link to no file: {name}.")
-    return [str(Path(name)) for name in names if Path(name).is_file()]
+    return [str(Path(name)) for name in names if Path(name).is_file()]  # without ./
 
 
 def weigh_files(
@@ -126,7 +101,7 @@ def measure_files(
 
 
 def check_text_names(names: Iterable[str]) -> None:
-    """Refuse files with names of datasets, which would be read as lines of text.
+    """Refuse files with names of datasets, whose columns would be read as words.
 
     Raises:
         ValueError: If a name is that of a dataset, also of a compressed one.
@@ -163,103 +138,14 @@ def _is_address(name: str) -> bool:
 
 
 def decompress(stream: BinaryIO, name: str) -> BinaryIO:
-    """Return the stream of a file, decompressed according to the suffix of its name.
-
-    Raises:
-        ValueError: If a compressed file is empty, as after a failed copy.
-    """
-    openers: dict[str, Callable[[BinaryIO], Any]] = {
-        ".gz": gzip.open,
-        ".bz2": partial(_open_frames, bz2.BZ2Decompressor),
-        ".xz": partial(_open_frames, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), padding=b"\0"),
-        ".zst": _open_zstandard,
-    }
-    opener = openers.get(Path(name).suffix.lower())
-    if opener is None:
-        return stream
-    if _is_empty(stream):  # not an error for gzip
-        raise ValueError(f"Expected a complete compressed file, but {name} is empty.")
-    return opener(stream)
-
-
-def _is_empty(stream: BinaryIO) -> bool:
-    """Return whether a file is known to have no bytes; nothing is read, because of pipes."""
-    if hasattr(stream, "size"):  # of fsspec; None = unknown
-        return bool(stream.size == 0)
-    try:
-        status = os.fstat(stream.fileno())
-    except OSError:  # no file
-        return False
-    return stat.S_ISREG(status.st_mode) and not status.st_size
-
-
-def _open_zstandard(stream: BinaryIO) -> BinaryIO:
-    try:
+    """Return the stream of a file, decompressed according to the suffix of its name."""
+    kind = infer_compression(name)
+    if kind == "zstd":  # fsspec would read the first frame alone
         import zstandard
-    except ImportError as error:
-        raise ImportError(
-            "Reading .zst files needs the package zstandard. Run pip install zstandard."
-        ) from error
 
-    def start_frame() -> Any:
-        return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
-
-    return _open_frames(start_frame, stream, zstandard.ZstdError)
-
-
-def _open_frames(
-    start_frame: Callable[[], Any],
-    stream: BinaryIO,
-    error: type[Exception] = lzma.LZMAError,
-    padding: bytes = b"",
-) -> BinaryIO:
-    return io.BufferedReader(_FrameReader(start_frame, stream, error, padding))
-
-
-class _FrameReader(io.RawIOBase):
-    """Stream of decompressed frames, one after another, perhaps with padding after a frame.
-
-    Unlike the readers of bz2, lzma and zstandard, it detects truncated files and damaged frames
-    after the first one.
-    """
-
-    def __init__(
-        self,
-        start_frame: Callable[[], Any],
-        stream: BinaryIO,
-        error: type[Exception],
-        padding: bytes,
-    ) -> None:
-        self._start_frame, self._stream, self._error = start_frame, stream, error
-        self._padding, self._has_frames = padding, False
-        self._frame: Any = None
-        self._packed, self._unpacked = b"", memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._unpacked:
-            packed = self._packed or self._stream.read(PACKED_BYTES)
-            if not packed:
-                if self._frame is not None:
-                    raise EOFError("the file is truncated.")
-                return 0
-            self._packed = b""
-            if self._frame is None:
-                packed = packed.lstrip(self._padding) if self._has_frames else packed
-                if not packed:
-                    continue
-                self._frame, self._has_frames = self._start_frame(), True
-            try:
-                self._unpacked = memoryview(self._frame.decompress(packed))
-            except self._error as error:
-                raise zlib.error(str(error)) from error
-            self._packed = self._frame.unused_data
-            self._frame = None if self._frame.eof else self._frame
-        size = min(len(buffer), len(self._unpacked))
-        buffer[:size], self._unpacked = self._unpacked[:size], self._unpacked[size:]
-        return size
+        frames: Any = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        return io.BufferedReader(frames.stream_reader(stream, read_across_frames=True))
+    return stream if kind is None else compr[kind](stream, mode="rb")
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
@@ -280,23 +166,12 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise ValueError(
             f"Expected UTF-8 in {name}, got byte {error.object[error.start]:#04x} in line "
-            f"{number}, column {error.start + 1}. {_advise(error.object)}"
+            f"{number}, column {error.start + 1}."
         ) from error
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        if (
-            isinstance(error, OSError) and error.errno is not None
-        ):  # a disk error, not damaged content
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk
             raise
         raise ValueError(
             f"Expected a complete compressed file, but {name} is damaged after line {number}: "
             f"{error}"
         ) from error
-
-
-def _advise(line: bytes) -> str:
-    """Return advice for a line that is not UTF-8."""
-    for start, name in OTHER_FORMATS.items():
-        if line.startswith(start):
-            return f"It is not text, but {name}."
-    encoding = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-    return f"Convert the text first, for example with iconv -f {encoding} -t utf-8."

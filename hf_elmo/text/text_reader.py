@@ -1,11 +1,10 @@
 """Read text as a stream of sentences: tokenised lines, CoNLL-U or raw text."""
 
-import logging
 import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, get_args
@@ -20,8 +19,6 @@ from .text_files import (
     weigh_files,
 )
 
-logger = logging.getLogger(__name__)
-
 InputFormat: TypeAlias = Literal["text", "raw", "conllu"]
 # Function that yields all sentences of a text, each a list of words: shuffled with the given random
 # generator, or in order if the generator is None.
@@ -30,7 +27,6 @@ SentenceReader: TypeAlias = Callable[[random.Random | None], Iterator[list[str]]
 NUM_CONLLU_COLUMNS = 10
 OTHER_IDS = re.compile(r"\d+[-.]\d+")  # of ranges of words, and of empty nodes
 LINES_AT_ONCE = 1000  # lines of raw text given to spaCy at once
-FEWEST_WRAPPED = 10  # lines of raw text that can show that it is wrapped
 
 
 def read_files(
@@ -184,30 +180,19 @@ def _cut(
     if input_format == "conllu":
         return _read_conllu(lines, name)
     if input_format == "raw":
-        return _read_raw(lines, pipeline, name)
+        return _read_raw(lines, pipeline)
     return map(str.split, lines)
 
 
 def _check_lines(lines: Iterable[str], name: str) -> Iterator[str]:
-    """Refuse NULs, as in UTF-16 without a mark; warn of carriage returns within lines."""
+    """Refuse NULs, as in UTF-16 without a mark."""
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
             raise ValueError(
                 f"Expected text in {name}, got a NUL in line {number}. If the file is UTF-16, "
                 "convert it first, for example with iconv -f utf-16le -t utf-8."
             )
-        if "\r" in line and "\r" in line.rstrip("\r\n"):
-            _warn_of_returns(name)
         yield line
-
-
-@cache  # a text is read several times
-def _warn_of_returns(name: str) -> None:
-    logger.warning(
-        "%s contains carriage returns within lines, which do not end a line. If they should, "
-        "convert the file first, for example with tr '\\r' '\\n'.",
-        name,
-    )
 
 
 def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
@@ -238,15 +223,11 @@ def _read_conllu(lines: Iterable[str], name: str) -> Iterator[list[str]]:
         yield words
 
 
-def _read_raw(lines: Iterable[str], pipeline: str, name: str) -> Iterator[list[str]]:
+def _read_raw(lines: Iterable[str], pipeline: str) -> Iterator[list[str]]:
     """Split each line into sentences and words with spaCy; skip whitespace."""
     nlp = _load_pipeline(pipeline)
     texts = (text for text in map(str.strip, lines) if text)
     while block := list(islice(texts, LINES_AT_ONCE)):
-        small = sum(text[0].islower() for text in block)
-        has_capitals = sum(text != text.lower() for text in block) > 0.1 * len(block)
-        if len(block) >= FEWEST_WRAPPED and has_capitals and small > 0.3 * len(block):
-            _warn_of_wrapping(name)
         with nlp.memory_zone():  # else its vocab keeps each distinct word of the text
             sentences = [
                 [token.text for token in sentence if not token.is_space]
@@ -274,13 +255,3 @@ def _load_pipeline(name: str) -> Any:
         nlp.add_pipe("sentencizer")
         nlp.max_length = sys.maxsize  # the limit is only for parsers
     return nlp
-
-
-@cache
-def _warn_of_wrapping(name: str) -> None:
-    logger.warning(
-        "Many lines of %s begin with a small letter, as in wrapped text. Each line is read as a "
-        "paragraph, so a sentence ends at the end of its line. If it should not, join the lines "
-        "of each paragraph first.",
-        name,
-    )

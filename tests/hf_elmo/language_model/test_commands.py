@@ -171,7 +171,7 @@ def test_mistakes_are_told_without_a_traceback(
         "score", folder / "empty.txt", "--model", trained
     )
     assert "none at" in fail("vocab", folder / "missing.txt")
-    assert "Standard input is not read here" in fail("vocab", "-")
+    assert "found none at -" in fail("vocab", "-")
     assert "Expected --protocol bilm-tf together with --batch-size" in fail(
         "evaluate", folder / "text.txt", "--model", trained, "--batch-size", 2
     )

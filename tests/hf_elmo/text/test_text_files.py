@@ -120,29 +120,11 @@ def test_suffixes_may_be_in_capitals(tmp_path: Path) -> None:
     assert list(read_files([path])(None)) == [["a", "b"]]
 
 
-@pytest.mark.parametrize(
-    ("data", "advice"),
-    [
-        ("naïve\n".encode("latin-1"), "iconv -f latin1"),
-        ("naïve\n".encode("utf-16"), "iconv -f utf-16"),
-        (gzip.compress(b"a text", mtime=0), "compressed by gzip"),
-        (b"\xfe\xff" + "naïve\n".encode("utf-16-be"), "iconv -f utf-16"),
-        (bz2.compress(b"a text"), "compressed by bzip2"),
-        (lzma.compress(b"a text"), "compressed by xz"),
-        (b"\x28\xb5\x2f\xfd\x20", "compressed by zstd"),
-        (b"PK\x03\x04\xff", "a zip archive"),
-        (b"PAR1\x15\x04\x15\xff", "a parquet file"),
-    ],
-)
-def test_text_that_is_not_utf_8_is_named(data: bytes, advice: str, tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match=rf"Expected UTF-8 in .*latin\.txt, got byte .*{advice}"):
+    path.write_bytes("naïve\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"UTF-8 in .*latin\.txt, got byte 0xef in line 1"):
         list(read_files([path])(None))
-
-
-def compress_with_zstandard(data: bytes) -> bytes:
-    return pytest.importorskip("zstandard").ZstdCompressor(write_checksum=True).compress(data)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
@@ -152,7 +134,6 @@ def compress_with_zstandard(data: bytes) -> bytes:
         (".gz", gzip.compress),
         (".bz2", bz2.compress),
         (".xz", lzma.compress),
-        (".zst", compress_with_zstandard),
     ],
 )
 def test_a_compressed_file_that_is_damaged_is_named(
@@ -164,17 +145,6 @@ def test_a_compressed_file_that_is_damaged_is_named(
     (tmp_path / f"a{suffix}").write_bytes(data)
     with pytest.raises(ValueError, match=rf"a\{suffix} is damaged after line"):
         list(read_files([tmp_path / f"a{suffix}"])(None))
-
-
-@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])
-def test_an_empty_compressed_file_is_refused(tmp_path: Path, suffix: str) -> None:
-    if suffix == "zst":
-        pytest.importorskip("zstandard")
-    (tmp_path / f"a.{suffix}").touch()
-    with pytest.raises(
-        ValueError, match=rf"a complete compressed file, but .*a\.{suffix} is empty"
-    ):
-        list(read_files([tmp_path / f"a.{suffix}"])(None))
 
 
 def test_a_compressed_stream_that_cannot_go_back_is_read() -> None:
@@ -205,61 +175,12 @@ def test_a_compressed_file_of_a_server_that_does_not_state_its_size_is_read(
     assert list(read_files(["memory://unknown/a.gz"])(None)) == [["one"]]
 
 
-def test_an_empty_compressed_file_of_a_server_is_refused() -> None:
-    with fsspec.open("memory://empty/a.gz", "wb"):
-        pass
-    with pytest.raises(
-        ValueError, match=r"complete compressed file, but memory://.*a\.gz is empty"
-    ):
-        list(read_files(["memory://empty/a.gz"])(None))
-
-
 def test_zstandard_frames_with_a_large_window_are_read(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     parameters = zstandard.ZstdCompressionParameters(window_log=28)
     frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     (tmp_path / "a.zst").write_bytes(frame.compress(b"Ein Satz .\n") + frame.flush())
     assert list(read_files([tmp_path / "a.zst"])(None)) == [["Ein", "Satz", "."]]
-
-
-@pytest.mark.parametrize(("suffix", "compress"), [(".bz2", bz2.compress), (".xz", lzma.compress)])
-def test_a_damaged_member_after_the_first_is_refused(
-    suffix: str, compress: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
-    members = [compress(f"Satz {number} .\n".encode() * 99) for number in range(3)]
-    path = tmp_path / f"a{suffix}"
-    path.write_bytes(b"".join(members))
-    assert len(list(read_files([path])(None))) == 297
-    for place in range(len(members[0]), len(members[0]) + 12):
-        data = bytearray(b"".join(members))
-        data[place] ^= 0x10
-        path.write_bytes(data)
-        with pytest.raises(ValueError, match="Expected a complete compressed file"):
-            list(read_files([path])(None))
-    path.write_bytes(b"".join(members) + b"garbage")
-    with pytest.raises(ValueError, match="Expected a complete compressed file"):
-        list(read_files([path])(None))
-
-
-@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
-def test_a_file_of_zeros_is_not_an_empty_text(suffix: str, tmp_path: Path) -> None:
-    (tmp_path / f"a{suffix}").write_bytes(bytes(64))
-    with pytest.raises(ValueError, match="Expected a complete compressed file"):
-        list(read_files([tmp_path / f"a{suffix}"])(None))
-
-
-def test_padding_between_streams_of_xz_is_skipped(tmp_path: Path) -> None:
-    data = lzma.compress(b"Ein Satz .\n") + bytes(8) + lzma.compress(b"Noch einer .\n") + bytes(4)
-    (tmp_path / "a.xz").write_bytes(data)
-    sentences = [["Ein", "Satz", "."], ["Noch", "einer", "."]]
-    assert list(read_files([tmp_path / "a.xz"])(None)) == sentences
-
-
-def test_a_link_to_no_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("Ein Satz .\n")
-    (tmp_path / "b.txt").symlink_to(tmp_path / "absent")
-    with pytest.raises(FileNotFoundError, match=r"found a link to no file: .*b\.txt"):
-        find_files(str(tmp_path / "*.txt"))
 
 
 def test_an_address_of_a_local_file_is_its_path(tmp_path: Path) -> None:
@@ -293,17 +214,6 @@ def test_two_stars_mean_any_number_of_folders(tmp_path: Path) -> None:
     (tmp_path / "a" / "loop").symlink_to(tmp_path)
     assert find_files(f"{tmp_path}/**/*.txt") == [str(path) for path in paths]
     assert find_files(f"{tmp_path}/**/**/3.txt") == [str(paths[2])]
-
-
-def test_what_is_no_file_is_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileNotFoundError, match=r"It is a folder: name its files, '.*/[*]'"):
-        find_files(str(tmp_path))
-    (tmp_path / "a[1]").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"name its files, '.*/a\[\[\]1\]/\*'"):
-        find_files(str(tmp_path / "a[1]"))
-    with pytest.raises(FileNotFoundError, match="It is not a regular file"):
-        find_files(str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import gzip
 import io
 import random
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,19 +31,6 @@ def test_utf_16_without_a_mark_is_refused(tmp_path: Path) -> None:
         list(read_files([tmp_path / "a.txt"])(None))
     with pytest.raises(ValueError, match="got a NUL in line 1"):
         list(read_sentences(io.BytesIO(b"a\0b\n"), "text"))
-
-
-def test_a_file_whose_lines_end_with_carriage_returns_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "mac.txt").write_bytes(b"a b\rc d\r")
-    (tmp_path / "windows.txt").write_bytes(b"a b\r\nc d\r\n")
-    assert len(list(read_files([tmp_path / "windows.txt"])(None))) == 2
-    assert not caplog.text
-    read = read_files([tmp_path / "mac.txt"])
-    for _ in range(2):
-        assert list(read(None)) == [["a", "b", "c", "d"]]
-    assert caplog.text.count("mac.txt contains carriage returns within lines") == 1
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1])
@@ -115,7 +101,7 @@ def test_a_dataset_without_the_column_is_an_error() -> None:
         (
             [b"good\n", b"na\xefve\n"],
             "text",
-            "UTF-8 in x.txt, got byte 0xef in line 2, column 3. Convert",
+            "UTF-8 in x.txt, got byte 0xef in line 2, column 3",
         ),
         (
             [b"1\tword\n"],
@@ -196,26 +182,6 @@ def test_a_line_of_raw_text_may_have_more_than_a_million_characters() -> None:
 
 
 PARAGRAPH = "The old man sat down by the river and looked at the water. He was tired. "
-
-
-@pytest.mark.parametrize(
-    ("text", "warns"),
-    [
-        (textwrap.fill(PARAGRAPH * 9, 40), True),
-        (f"{PARAGRAPH}\n" * 9 + "and so on\n", False),
-        (textwrap.fill(PARAGRAPH * 9, 40).lower(), False),
-        (textwrap.fill(PARAGRAPH, 40), False),
-    ],
-    ids=["wrapped", "paragraphs", "no capitals", "few lines"],
-)
-def test_wrapped_raw_text_is_warned_of_once(
-    text: str, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "book.txt").write_text(text)
-    read = read_files([tmp_path / "book.txt"], "raw")
-    for _ in range(2):
-        assert list(read(None))
-    assert caplog.text.count("book.txt begin with a small letter") == warns
 
 
 def test_a_folder_named_like_the_language_is_no_pipeline(
