@@ -1,8 +1,6 @@
 """The cache of layers, in memory and on disk."""
 
-import errno
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,8 +11,7 @@ from torch import Tensor
 from hf_elmo.inference.layer_cache import LayerCache
 
 LAYERS, WIDTH = 3, 8
-BYTES_A_WORD = LAYERS * (WIDTH * 2 + 4)  # two bytes a number, four for a row's scale
-ROUNDING = 0.5 / (2**15 - 1)  # of a row's largest number
+BYTES_A_WORD = LAYERS * WIDTH * 2
 
 
 class Computer:
@@ -54,8 +51,7 @@ def test_layers_come_back_rounded_to_16_bits(folder: Path | None, compute: Compu
     (exact,) = compute([["b", "c"]])
     (first,) = cache.fetch([["b", "c"]], compute)
     (second,) = cache.fetch([["b", "c"]], compute)
-    error = (first - exact).abs() / exact.abs().amax(dim=-1, keepdim=True)
-    assert error.max() <= ROUNDING * 1.01
+    torch.testing.assert_close(first, exact, rtol=2**-11, atol=0)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
@@ -65,7 +61,7 @@ def test_layers_come_in_the_order_of_the_sentences(compute: Computer) -> None:
     sentences = [["a"], ["b"], ["c"], ["d"], ["a"]]
     for words, layers in zip(sentences, cache.fetch(sentences, compute), strict=True):
         (exact,) = compute([words])
-        torch.testing.assert_close(layers, exact, rtol=0, atol=1e-3)
+        torch.testing.assert_close(layers, exact, rtol=0, atol=2e-3)
 
 
 def test_full_cache_keeps_what_it_has_and_says_so(
@@ -96,46 +92,10 @@ def test_cache_of_no_bytes_only_computes(
     assert not caplog.records  # no advice to enlarge it
 
 
-def test_a_full_disk_ends_the_storage_not_the_process(
-    tmp_path: Path,
-    compute: Computer,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    cache = LayerCache(10_000, tmp_path)
-
-    def refuse(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
-    assert len(list(cache.fetch([["a"], ["b"]], compute))) == 2
-    assert (len(cache), cache.is_full) == (0, True)
-    assert "has no room" in caplog.text
-
-
-def test_a_file_system_that_cannot_reserve_space_is_used_all_the_same(
-    tmp_path: Path, compute: Computer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = LayerCache(10_000, tmp_path)
-
-    def refuse(*_: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
-    list(cache.fetch([["a"], ["b"]], compute))
-    assert len(cache) == 2
-
-
 def test_words_are_not_glued_together(compute: Computer) -> None:
     cache = LayerCache(10_000)
     list(cache.fetch([["ab"], ["a", "b"], ["a\0b"]], compute))
     assert len(cache) == 3
-
-
-def test_zeros_stay_zeros() -> None:
-    cache = LayerCache(10_000)
-    (layers,) = cache.fetch([["a"]], lambda sentences: iter([torch.zeros(LAYERS, 1, WIDTH)]))
-    assert not layers.any()
 
 
 def test_no_file_is_left(tmp_path: Path, compute: Computer) -> None:
@@ -152,11 +112,6 @@ def test_cleared_cache_knows_nothing(folder: Path | None, compute: Computer) -> 
     assert compute.asked == [["a"], ["a"]]
 
 
-def test_negative_bound_is_an_error() -> None:
-    with pytest.raises(ValueError, match="Expected max_bytes of at least 0, got -1"):
-        LayerCache(-1)
-
-
 def test_forked_process_keeps_nothing_in_the_cells_it_shares(
     folder: Path | None, compute: Computer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,10 +120,3 @@ def test_forked_process_keeps_nothing_in_the_cells_it_shares(
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert len(list(cache.fetch([["a"], ["b"]], compute))) == 2
     assert len(cache) == 1
-
-
-def test_a_cache_beyond_the_memory_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="a cache that fits in the memory, got 1,000,000,000,000,0"
-    ):
-        LayerCache(10**18)

@@ -116,7 +116,7 @@ def test_layers_are_not_computed_ahead_for_a_full_cache(
     make_case: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_inputs, "SENTENCES_PER_FILL", 1)
-    cache = LayerCache(300)  # one word: 3 layers of 16 values and their scales, of 2 bytes
+    cache = LayerCache(200)  # one word: 3 layers of 16 values, of 2 bytes
     inputs = WordInputs(make_case("sentiment").model, ElmoTokenizer(), cache=cache)
     computed = []
     compute = inputs._compute
