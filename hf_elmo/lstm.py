@@ -93,17 +93,15 @@ def multiply(x: Tensor, weight: Tensor, addend: Tensor | None = None) -> Tensor:
 def activate(gates: Tensor, cell: Tensor, cell_clip: float | None) -> Tensor:
     """Activate the gates `(alive, 4 * cell_size)` and advance the cell, in place.
 
-    Returns tanh of the cell. `tanh(x)` is computed as `2 * sigmoid(2 * x) - 1`, which takes a third
-    of the time on a CPU, with an error of 1e-7.
+    Returns tanh of the cell.
     """
     i, f, _, j = gates.chunk(4, dim=1)
-    j.mul_(2)
-    gates.sigmoid_()
-    j.mul_(2).sub_(1)
+    gates[:, : 3 * cell.shape[1]].sigmoid_()
+    j.tanh_()
     cell.mul_(f).addcmul_(i, j)
     if cell_clip is not None:
         cell.clamp_(-cell_clip, cell_clip)
-    return torch.mul(cell, 2).sigmoid_().mul_(2).sub_(1)
+    return torch.tanh(cell)
 
 
 class Recurrence(torch.autograd.Function):
