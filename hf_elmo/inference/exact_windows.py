@@ -49,7 +49,7 @@ class WindowRunner:
         tokenizer: Tokenizer of the model.
         select: Reduces the layers of a window, each `(steps, hidden_size)`, to the requested
             output, `(..., steps, hidden_size)`.
-        max_batch_tokens: Time steps per window, over all rows; halved if memory runs out.
+        max_batch_tokens: Time steps per window, over all rows.
         device: Device of the vectors.
         dtype: Data type of the vectors.
     """
@@ -105,15 +105,7 @@ class WindowRunner:
         windows = self._sweep(batch, whole)
         while windows:
             window = windows.pop()
-            result = None
-            try:
-                result = self._run_window(batch, window, forward)
-            except RuntimeError as error:
-                self._shrink(window, error)
-            if result is None:
-                windows = self._sweep(batch, whole._replace(start=window.start))
-                continue
-            vectors, forward, places = result
+            vectors, forward, places = self._run_window(batch, window, forward)
             for row, words in enumerate(batch):
                 start, stop = max(window.start - 1, 0), min(window.stop - 1, len(words))
                 if start < stop or (window.start == 0 and len(words) == 0):
@@ -123,16 +115,9 @@ class WindowRunner:
                     # sentences are too short to start PyTorch's threads.
                     yield row, start, take(vectors, places_of_row, -2).to(self.dtype)
 
+    @torch.inference_mode()
     def _sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
         """Split time steps into windows that fit the budget; return the first window last."""
-        while True:
-            try:
-                return self._try_sweep(batch, whole)
-            except RuntimeError as error:
-                self._shrink(whole, error)
-
-    @torch.inference_mode()
-    def _try_sweep(self, batch: list[Sequence[str]], whole: SentenceWindow) -> list[SentenceWindow]:
         edges = self._cut(batch, whole)
         windows = []
         backward = whole.backward
@@ -207,12 +192,3 @@ class WindowRunner:
         ids = zip(self.boundaries, self.tokenizer.spell(words), strict=True)
         rows = [None if x is None or y is None else torch.cat([x, y]) for x, y in ids]
         return self.model.encode_words(*rows)
-
-    def _shrink(self, window: SentenceWindow, error: RuntimeError) -> None:
-        """Halve the budget if memory ran out and the window can be split; else raise the error."""
-        is_out_of_memory = isinstance(error, torch.OutOfMemoryError) or (
-            "can't allocate memory" in str(error)  # c10/core/impl/alloc_cpu.cpp
-        )
-        if not is_out_of_memory or window.stop - window.start == 1 or self.max_batch_tokens == 1:
-            raise error
-        self.max_batch_tokens //= 2

@@ -72,36 +72,6 @@ def test_a_time_step_over_the_budget_runs_nevertheless(model: ElmoModel) -> None
     assert_close(run(model, 1), run(model, 10_000), rtol=0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "message", ["CUDA out of memory", "DefaultCPUAllocator: can't allocate memory"]
-)
-def test_windows_shrink_when_memory_runs_out(
-    model: ElmoModel, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, run_bilm, steps = run(model), model.run_bilm, []
-
-    def run_small(packed: torch.Tensor, *args: Any) -> Any:
-        steps.append(len(packed))
-        if len(packed) > 20:
-            raise (torch.OutOfMemoryError if "CUDA" in message else RuntimeError)(message)
-        return run_bilm(packed, *args)
-
-    monkeypatch.setattr(model, "run_bilm", run_small)
-    assert_close(run(model, 160), expected, rtol=0.0, atol=1e-12)
-    assert sum(count > 20 for count in steps) == 3  # 160, 80 and 40
-
-
-def test_what_does_not_fit_at_all_is_an_error(
-    model: ElmoModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_out(*args: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(model, "run_bilm", run_out)
-    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-        run(model)
-
-
 def test_other_errors_pass(model: ElmoModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> Any:
         raise RuntimeError("shapes differ")
