@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-MAX_FILE_LINES = 450
 MAX_BODY_LINES = 45  # of a function, without its docstring
 MAX_PARAMETERS = 12  # of a function, except of commands
 MAX_CASTS = 25  # of all packages
@@ -166,9 +165,8 @@ def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_files_and_functions_are_short(path: Path) -> None:
+def test_functions_are_short(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= MAX_FILE_LINES
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body

@@ -7,10 +7,8 @@ import pytest
 OLD_PATHS = {
     "hf_elmo.corpus.embedding": "hf_elmo.inference.embedding",
     "hf_elmo.corpus.text_reader": "hf_elmo.text.text_reader",
-    "hf_elmo.tasks.labels": "hf_elmo.tasks.data.labels",
-    "hf_elmo.tasks.readers": "hf_elmo.tasks.data.sentences",
 }
-NAMES = ("embed", "read_files", "Span", "TaggedSentence")
+NAMES = ("embed", "read_files")
 
 
 @pytest.mark.parametrize(
@@ -24,4 +22,4 @@ def test_an_old_path_gives_the_same_object_and_a_warning(old: str, new: str, nam
 
 def test_an_old_path_has_no_other_names() -> None:
     with pytest.raises(AttributeError, match="nothing"):
-        getattr(import_module("hf_elmo.tasks.labels"), "nothing")  # noqa: B009
+        getattr(import_module("hf_elmo.corpus.embedding"), "nothing")  # noqa: B009
