@@ -19,12 +19,9 @@ from hf_elmo.bundled import BUNDLED_NAME, resolve_name
 from hf_elmo.inference.embedding import embed_layers
 from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks import TASKS
-from hf_elmo.tasks.data.documents import Document
-from hf_elmo.tasks.data.frames import Frame
-from hf_elmo.tasks.data.labels import Span
-from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
+from hf_elmo.tasks.labels import Span
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
-from hf_elmo.tasks.squad import Question
+from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, Pair, Question, TaggedSentence
 from hf_elmo.tasks.task import Task, predict
 from hf_elmo.tasks.task_inputs import WordInputs
 

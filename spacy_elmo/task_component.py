@@ -208,7 +208,7 @@ class ElmoTask(SavedComponent):
             TypeError: If a text is not a doc.
             ValueError: If the model has another task, or a doc has no words.
         """
-        from hf_elmo.tasks.data.sentences import Pair
+        from hf_elmo.tasks.readers import Pair
 
         inputs = self._check_is("entailment")
         examples = [Pair(_read_words(one), _read_words(other), "") for one, other in pairs]
@@ -227,7 +227,7 @@ class ElmoTask(SavedComponent):
             TypeError: If a text is not a doc.
             ValueError: If the model has another task, or a doc has no words.
         """
-        from hf_elmo.tasks.squad import Question
+        from hf_elmo.tasks.readers import Question
 
         inputs = self._check_is("squad")
         pairs = list(pairs)

@@ -10,10 +10,8 @@ from .extensions import ROLES_KEY
 from .segments import Segment
 
 if TYPE_CHECKING:  # as in stored_bilm.py
-    from hf_elmo.tasks.data import labels
-    from hf_elmo.tasks.data.documents import Document
-    from hf_elmo.tasks.data.frames import Frame
-    from hf_elmo.tasks.data.sentences import LabelledSentence, TaggedSentence
+    from hf_elmo.tasks import labels
+    from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, TaggedSentence
 
 PREDICATES_NAME = "predicates"
 CLUSTER_PREFIX = "coref_clusters_"  # and a number
@@ -56,7 +54,7 @@ def list_words(doc: Doc, rows: Segment) -> list[str]:
 def _read_tagged(
     doc: Doc, segments: list[Segment], _: Sequence[str]
 ) -> list[Placed["TaggedSentence"]]:
-    from hf_elmo.tasks.data.sentences import TaggedSentence
+    from hf_elmo.tasks.readers import TaggedSentence
 
     return [Placed(rows, TaggedSentence(list_words(doc, rows), [])) for rows in segments]
 
@@ -80,7 +78,7 @@ def _write_entities(
 def _read_labelled(
     doc: Doc, segments: list[Segment], _: Sequence[str]
 ) -> list[Placed["LabelledSentence"]]:
-    from hf_elmo.tasks.data.sentences import LabelledSentence
+    from hf_elmo.tasks.readers import LabelledSentence
 
     return [Placed(rows, LabelledSentence(list_words(doc, rows), "")) for rows in segments]
 
@@ -96,7 +94,7 @@ def _write_labels(
 def _read_frames(
     doc: Doc, segments: list[Segment], predicate_pos: Sequence[str]
 ) -> list[Placed["Frame"]]:
-    from hf_elmo.tasks.data.frames import Frame
+    from hf_elmo.tasks.readers import Frame
 
     if PREDICATES_NAME in doc.spans:
         spans = doc.spans[PREDICATES_NAME]
@@ -126,7 +124,7 @@ def _write_roles(doc: Doc, placed: list[Placed["Frame"]], found: list[list["labe
 
 
 def _read_document(doc: Doc, segments: list[Segment], _: Sequence[str]) -> list[Placed["Document"]]:
-    from hf_elmo.tasks.data.documents import Document
+    from hf_elmo.tasks.readers import Document
 
     rows = [row for segment in segments for row in segment]
     sentences = [list_words(doc, segment) for segment in segments]

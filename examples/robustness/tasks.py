@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hf_elmo.tasks.data.labels import find_spans, label_words
-from hf_elmo.tasks.data.sentences import read_columns, read_trees
+from hf_elmo.tasks.labels import find_spans, label_words
+from hf_elmo.tasks.readers import read_columns, read_trees
 
 Array = npt.NDArray[Any]
 NUM_EPOCHS = 20  # of a head; the best epoch on the dev set is kept

@@ -6,11 +6,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from hf_elmo.tasks.data.scores import ACCURACY
-from hf_elmo.tasks.data.sentences import LabelledSentence, Pair
-
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
+from .readers import LabelledSentence, Pair
+from .scores import ACCURACY
 from .task import Task, describe_labels
 
 LabelledExample = TypeVar("LabelledExample", LabelledSentence, Pair)

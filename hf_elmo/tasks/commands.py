@@ -31,6 +31,7 @@ from hf_elmo.training.resume_checks import (
 from hf_elmo.training.time_bound import TimeBound
 
 from .modeling import load_bilm
+from .readers import Use
 from .registry import TASKS, load_task_model
 from .static_vectors import (
     STATIC_WORDS_NAME,
@@ -39,7 +40,7 @@ from .static_vectors import (
     read_vectors,
     scale_vectors,
 )
-from .task import Task, Use
+from .task import Task
 from .task import predict as predict_examples
 from .task_inputs import WordInputs
 from .trainer import CacheFilling, TaskTrainer, make_arguments

@@ -11,14 +11,13 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput
 
-from hf_elmo.tasks.data.documents import Document, read_documents
-from hf_elmo.tasks.data.scores import CLUSTERS
-from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
-from hf_elmo.tasks.layers.spans import SpanEncoder, list_spans
-
 from .configuration import ElmoTaskConfig
+from .layers.recurrent import VariationalDropout, run_sentences
+from .layers.spans import SpanEncoder, list_spans
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, Use
+from .readers import Document, Use, read_documents
+from .scores import CLUSTERS
+from .task import Task
 
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # first distance of each bucket after the first
 SPANS_AT_ONCE = 128  # spans whose pairs are scored at the same time

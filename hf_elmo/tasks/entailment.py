@@ -11,14 +11,13 @@ from transformers import initialization
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
-from hf_elmo.tasks.data.sentences import Pair, read_pairs
-from hf_elmo.tasks.layers.attention import masked_softmax
-from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
+from .layers.attention import masked_softmax
+from .layers.recurrent import VariationalDropout, run_sentences
 from .modeling import Inputs
-from .task import Use
+from .readers import Pair, Use, read_pairs
 
 
 @strict

@@ -10,15 +10,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from hf_elmo.tasks.data.labels import Span, decode_spans, label_words, list_labels
-from hf_elmo.tasks.data.scores import SPANS
-from hf_elmo.tasks.data.sentences import TaggedSentence, read_columns
-from hf_elmo.tasks.layers.crf import ConditionalRandomField
-from hf_elmo.tasks.layers.recurrent import run_sentences
-
 from .configuration import ElmoTaskConfig
+from .labels import Span, decode_spans, label_words, list_labels
+from .layers.crf import ConditionalRandomField
+from .layers.recurrent import run_sentences
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, Use, describe_labels
+from .readers import TaggedSentence, Use, read_columns
+from .scores import SPANS
+from .task import Task, describe_labels
 
 
 @strict

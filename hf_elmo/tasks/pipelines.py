@@ -6,15 +6,12 @@ from typing import Any, NamedTuple, cast
 
 from transformers import Pipeline
 
-from hf_elmo.tasks.data.documents import Document
-from hf_elmo.tasks.data.frames import Frame
-from hf_elmo.tasks.data.labels import Span
-from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
 from hf_elmo.word_splitting import WORD_PATTERN, split_text
 
+from .labels import Span
 from .modeling import ElmoTaskModel
+from .readers import Document, Frame, LabelledSentence, Pair, Question, TaggedSentence
 from .registry import find_task, make_inputs
-from .squad import Question
 from .task import predict
 
 

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_elmo.modeling_heads import pool_words
-from hf_elmo.tasks.data.sentences import LabelledSentence, read_trees
-from hf_elmo.tasks.layers.attention import masked_softmax
-from hf_elmo.tasks.layers.recurrent import run_sentences
 
 from .classification import ClassificationTask, ElmoTextClassifier
 from .configuration import ElmoTaskConfig
+from .layers.attention import masked_softmax
+from .layers.recurrent import run_sentences
 from .modeling import Inputs
-from .task import Use
+from .readers import LabelledSentence, Use, read_trees
 
 MIN_PHRASES = {"paper": 1, "cpu": 4}  # words of the shortest phrases to train on, by preset
 OUTPUT_DROPOUTS = (0.1, 0.2, 0.3)  # before each of the maxout layers

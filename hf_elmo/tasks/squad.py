@@ -1,11 +1,8 @@
 """Question answering: bidirectional attention and self-attention (Clark & Gardner 2018)."""
 
-import json
-import logging
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,19 +10,13 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from hf_elmo.tasks.data.lines import read_lines
-from hf_elmo.tasks.data.scores import ANSWERS
-from hf_elmo.tasks.layers.attention import BidirectionalAttention, SelfAttention
-from hf_elmo.tasks.layers.recurrent import VariationalDropout, run_sentences
-from hf_elmo.word_splitting import split_text
-
 from .configuration import ElmoTaskConfig
+from .layers.attention import BidirectionalAttention, SelfAttention
+from .layers.recurrent import VariationalDropout, run_sentences
 from .modeling import ElmoTaskModel, Inputs, Words
-from .task import Task, Use
-
-logger = logging.getLogger(__name__)
-
-MANY_CUT = 0.1  # share of answers that are not complete words, in a language without spaces
+from .readers import Question, Use, read_questions
+from .scores import ANSWERS
+from .task import Task
 
 
 @strict
@@ -185,111 +176,6 @@ def _cut_words(x: Tensor, width: int) -> Tensor:
 
 def _make_gru(input_size: int, hidden_size: int) -> nn.GRU:
     return nn.GRU(input_size, hidden_size, batch_first=True, bidirectional=True)
-
-
-class Question(NamedTuple):
-    """A question about a passage.
-
-    Attributes:
-        name: Id of the question.
-        words: Words of the passage.
-        offsets: Start and end of each of these words in characters; the end is exclusive.
-        question: Words of the question.
-        answers: Texts of the correct answers.
-        span: First and last word of the first answer that is not ambiguous, or None.
-    """
-
-    name: str
-    passage: str
-    words: list[str]
-    offsets: list[tuple[int, int]]
-    question: list[str]
-    answers: list[str]
-    span: tuple[int, int] | None
-
-    def cut(self, span: tuple[int, int]) -> str:
-        """Return the passage's text from the first to the last word of a span."""
-        return self.passage[self.offsets[span[0]][0] : self.offsets[span[1]][1]]
-
-
-def read_questions(path: Path, use: Use = "score") -> list[Question]:
-    """Read SQuAD 1.1's JSON.
-
-    Args:
-        path: `{"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}`.
-        use: Purpose of the questions. With `predict`, answers are not read. With `train`, a
-            question is skipped if all its answers are marked `"ambiguous": true`.
-
-    Raises:
-        ValueError: If the format is wrong, an id occurs twice, an answer is not at its position,
-            or a question lacks a required answer.
-    """
-    text = "".join(line for _, line in read_lines(path))
-    try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, got: {error}.") from error
-    try:
-        paragraphs = [one for article in data["data"] for one in article["paragraphs"]]
-        questions = [
-            one for paragraph in paragraphs for one in _read_paragraph(path, paragraph, use)
-        ]
-    except (AttributeError, LookupError, TypeError) as error:
-        raise ValueError(
-            f"{path}: expected SQuAD's data, paragraphs, context, qas, question and answers, "
-            f"missed {error}."
-        ) from error
-    counts = Counter(one.name for one in questions)
-    for one in questions:
-        if counts[one.name] > 1:
-            raise ValueError(f"{path}: expected each id once, found {one.name!r} twice.")
-        if use != "predict" and not one.answers:
-            raise ValueError(
-                f"{path}, question {one.name}: expected an answer, found none. "
-                "Questions that have none, as some of SQuAD 2.0, are not for this model."
-            )
-    kept = [one for one in questions if one.span or use != "train"]
-    if not kept:
-        raise ValueError(f"{path}: expected questions, found none.")
-    cut = sum(
-        1 for one in kept if one.span and one.cut(one.span) not in map(str.strip, one.answers)
-    )
-    if cut > MANY_CUT * len(kept):
-        logger.warning(
-            "%s: %d of %d answers begin or end within a word. The model finds complete words, "
-            "which are split at spaces and punctuation.",
-            *(path, cut, len(kept)),
-        )
-    return kept
-
-
-def _read_paragraph(path: Path, paragraph: Any, use: Use) -> Iterator[Question]:
-    passage = paragraph["context"]
-    words, offsets = split_text(passage)
-    for asked in paragraph["qas"]:
-        place = f"{path}, question {asked['id']}"
-        question, _ = split_text(asked["question"])
-        if not words:
-            raise ValueError(f"{place}: expected a paragraph with words, found {passage!r}.")
-        if not question:
-            text = asked["question"]
-            raise ValueError(f"{place}: expected a question with words, found {text!r}.")
-        span = None
-        answers = [] if use == "predict" else asked.get("answers", [])
-        for answer in answers:
-            text, start = answer["text"], answer["answer_start"]
-            end = start + len(text)
-            if not text.strip():
-                raise ValueError(f"{place}: expected answers with words, found {text!r}.")
-            if start < 0 or passage[start:end] != text:
-                raise ValueError(
-                    f"{place}: expected {text!r} at {start}, found {passage[start:end]!r}."
-                )
-            inside = [row for row, (a, b) in enumerate(offsets) if a < end and b > start]
-            if span is None and inside and not answer.get("ambiguous", False):
-                span = inside[0], inside[-1]
-        texts = [answer["text"] for answer in answers]
-        yield Question(str(asked["id"]), passage, words, offsets, question, texts, span)
 
 
 class SquadTask(Task[Question, tuple[int, int]]):

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from hf_elmo.tasks.data.frames import PREDICATE, Frame, read_frames
-from hf_elmo.tasks.data.labels import Span, decode_spans, label_words, list_labels
-from hf_elmo.tasks.data.scores import SPANS
-from hf_elmo.tasks.layers.highway_lstm import AlternatingHighwayLstm
-
 from .configuration import ElmoTaskConfig
+from .labels import PREDICATE, Span, decode_spans, label_words, list_labels
+from .layers.highway_lstm import AlternatingHighwayLstm
 from .modeling import ElmoTaskModel, Inputs
-from .task import Task, Use, describe_labels
+from .readers import Frame, Use, read_frames
+from .scores import SPANS
+from .task import Task, describe_labels
 
 CONTINUATION = "C-"  # of the label of another part of an argument
 # Label, and the first and last word of each part.

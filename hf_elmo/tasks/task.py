@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from hf_elmo.configuration_elmo import ElmoConfig
-from hf_elmo.tasks.data.scores import Metric
 
 from .configuration import ElmoTaskConfig
 from .modeling import ElmoTaskModel
+from .readers import Use
+from .scores import Metric
 from .task_inputs import WordInputs
-
-Use: TypeAlias = Literal["train", "score", "predict"]  # purpose of examples
 
 PRESETS_FILE = "presets.toml"
 Example = TypeVar("Example")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from hf_elmo.tasks.data.sentences import LabelledSentence
+from hf_elmo.tasks.readers import LabelledSentence
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "paper"

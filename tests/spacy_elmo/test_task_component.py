@@ -20,10 +20,7 @@ from task_cases import BANK, CAT, save_case
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import load_task_model, task
-from hf_elmo.tasks.data.documents import Document
-from hf_elmo.tasks.data.frames import Frame
-from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
-from hf_elmo.tasks.squad import Question
+from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, Pair, Question, TaggedSentence
 from hf_elmo.tasks.task_inputs import WordInputs
 from spacy_elmo.extensions import ROLES_KEY, Role
 

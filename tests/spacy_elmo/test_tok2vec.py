@@ -132,7 +132,7 @@ def test_component_trains_and_reloads(
     mixes = [n for n in component.model.walk() if n.name == "elmo-listener"]
     losses = []
     optimizer.learn_rate = 0.01
-    for _ in range(12):
+    for _ in range(20):
         step: dict[str, float] = {}
         pipeline.update(examples, sgd=optimizer, losses=step)
         losses.append(step[factory])

@@ -9,12 +9,9 @@ from torch import Tensor, nn
 
 from hf_elmo import ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import TASKS
-from hf_elmo.tasks.data.documents import Document
-from hf_elmo.tasks.data.frames import Frame
-from hf_elmo.tasks.data.labels import Span
-from hf_elmo.tasks.data.sentences import LabelledSentence, Pair, TaggedSentence
+from hf_elmo.tasks.labels import Span
 from hf_elmo.tasks.modeling import ElmoTaskModel, load_bilm
-from hf_elmo.tasks.squad import Question
+from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, Pair, Question, TaggedSentence
 from hf_elmo.tasks.task import Task
 from hf_elmo.tasks.task_inputs import WordInputs
 from hf_elmo.word_splitting import split_text

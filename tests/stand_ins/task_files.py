@@ -7,7 +7,7 @@ from typing import Any
 def write(folder: Path, text: str, name: str = "data.txt") -> Path:
     """Write a file, and return its path."""
     path = folder / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return path
 
 

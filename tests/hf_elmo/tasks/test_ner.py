@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.testing import assert_close
 
-from hf_elmo.tasks.data.labels import Span
+from hf_elmo.tasks.labels import Span
 
 PAPER = {"static_vocab_size": 5, "static_size": 50}
 

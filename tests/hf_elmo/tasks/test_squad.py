@@ -1,8 +1,6 @@
 """The reader of questions and passages."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from hf_elmo.tasks.squad import find_best_spans, read_questions
+from hf_elmo.tasks.squad import find_best_spans
 
 PAPER = {"static_vocab_size": 5, "static_size": 300}
 
@@ -67,108 +65,3 @@ def test_sums_of_scores_in_half_precision_are_not_rounded() -> None:
     mask = torch.ones(1, 2, dtype=torch.bool)
     found = find_best_spans(starts.bfloat16(), ends.bfloat16(), mask, 2)
     assert [int(x) for x in found] == [0, 1]
-
-
-def write(tmp_path: Path, answers: list[dict[str, Any]]) -> Path:
-    question = {"id": "q", "question": "Who sat?", "answers": answers}
-    paragraph = {"context": "The cat's friend sat.", "qas": [question]}
-    path = tmp_path / "squad.json"
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
-    return path
-
-
-def test_questions_are_read_with_the_words_of_their_answers(tmp_path: Path) -> None:
-    unsure = {"text": "cat", "answer_start": 4, "ambiguous": True}
-    path = write(tmp_path, [unsure, {"text": "friend", "answer_start": 10}])
-    (question,) = read_questions(path)
-    assert question.words == ["The", "cat", "'s", "friend", "sat", "."]
-    assert question.question == ["Who", "sat", "?"]
-    assert question.answers == ["cat", "friend"]
-    assert question.span == (3, 3)
-    assert question.cut((1, 3)) == "cat's friend"
-
-
-def test_a_language_without_spaces_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    read_questions(write(tmp_path, [{"text": "friend sat", "answer_start": 10}]), "train")
-    assert not caplog.text
-    read_questions(write(tmp_path, [{"text": "rien", "answer_start": 11}]), "train")
-    assert "1 of 1 answers begin or end within a word" in caplog.text
-
-
-def test_training_leaves_out_what_has_no_sure_place(tmp_path: Path) -> None:
-    path = write(tmp_path, [{"text": "cat", "answer_start": 4, "ambiguous": True}])
-    assert len(read_questions(path)) == 1
-    with pytest.raises(ValueError, match="expected questions, found none"):
-        read_questions(path, "train")
-
-
-def test_questions_without_an_answer_are_for_prediction_alone(tmp_path: Path) -> None:
-    path = write(tmp_path, [])
-    for use in ("score", "train"):
-        with pytest.raises(ValueError, match="question q: expected an answer, found none"):
-            read_questions(path, use)
-    (question,) = read_questions(path, "predict")
-    assert question.question == ["Who", "sat", "?"]
-
-
-def test_answers_are_not_read_for_prediction(tmp_path: Path) -> None:
-    path = write(tmp_path, [{"text": "cat", "answer_start": 99}])
-    (question,) = read_questions(path, "predict")
-    assert question.answers == []
-
-
-def test_a_question_about_nothing_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, [])
-    path.write_text(path.read_text().replace("The cat's friend sat.", " "))
-    with pytest.raises(ValueError, match="question q: expected a paragraph with words, found ' '"):
-        read_questions(path, "predict")
-
-
-def test_an_empty_question_and_an_id_that_is_there_twice_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, [])
-    text = path.read_text()
-    path.write_text(text.replace("Who sat?", " "))
-    with pytest.raises(ValueError, match="question q: expected a question with words, found ' '"):
-        read_questions(path, "predict")
-    data = json.loads(text)
-    path.write_text(json.dumps({"data": 2 * data["data"]}))
-    with pytest.raises(ValueError, match="expected each id once, found 'q' twice"):
-        read_questions(path, "predict")
-
-
-@pytest.mark.parametrize("start", [0, -1])
-def test_an_answer_without_words_is_refused(start: int, tmp_path: Path) -> None:
-    path = write(tmp_path, [{"text": "", "answer_start": start}])
-    with pytest.raises(ValueError, match="question q: expected answers with words, found ''"):
-        read_questions(path)
-
-
-def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, [{"text": "cat", "answer_start": 5}])
-    with pytest.raises(ValueError, match="question q: expected 'cat' at 5, found \"at'\""):
-        read_questions(path)
-
-
-def test_an_answer_is_not_counted_from_the_end(tmp_path: Path) -> None:
-    path = write(tmp_path, [{"text": "sat", "answer_start": -4}])
-    with pytest.raises(ValueError, match="question q: expected 'sat' at -4"):
-        read_questions(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "expected JSON"),
-        ("[" * 100_000, "expected JSON"),
-        ('{"data": [{"title": "t"}]}', "missed 'paragraphs'"),
-        ("[]", "expected SQuAD's data"),
-        ('{"data": [{"paragraphs": [{"context": "a", "qas": [5]}]}]}', "expected SQuAD's data"),
-    ],
-)
-def test_other_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "squad.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_questions(path)

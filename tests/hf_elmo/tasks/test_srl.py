@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from hf_elmo.tasks.data.frames import Frame
-from hf_elmo.tasks.data.labels import Span
+from hf_elmo.tasks.labels import Span
+from hf_elmo.tasks.readers import Frame
 from hf_elmo.tasks.srl import SrlTask, join_arguments
 
 PAPER = {"static_vocab_size": 5, "static_size": 100}

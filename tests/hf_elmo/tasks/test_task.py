@@ -11,10 +11,8 @@ from task_cases import EXAMPLES
 
 from hf_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
 from hf_elmo.tasks import TASKS
-from hf_elmo.tasks.data.documents import Document
-from hf_elmo.tasks.data.frames import Frame
-from hf_elmo.tasks.data.sentences import LabelledSentence, TaggedSentence
 from hf_elmo.tasks.modeling import load_bilm
+from hf_elmo.tasks.readers import Document, Frame, LabelledSentence, TaggedSentence
 from hf_elmo.tasks.task import batch_examples, describe_labels, predict
 from hf_elmo.tasks.task_inputs import WordInputs
 

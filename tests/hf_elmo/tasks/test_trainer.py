@@ -14,8 +14,8 @@ from transformers import TrainerCallback, set_seed
 from hf_elmo import ElmoTokenizer
 from hf_elmo.inference.layer_cache import LayerCache
 from hf_elmo.tasks import trainer as trainer_module
-from hf_elmo.tasks.data.labels import Span
-from hf_elmo.tasks.data.sentences import TaggedSentence
+from hf_elmo.tasks.labels import Span
+from hf_elmo.tasks.readers import TaggedSentence
 from hf_elmo.tasks.task import Recipe
 from hf_elmo.tasks.task_inputs import WordInputs
 from hf_elmo.tasks.trainer import LengthSampler, TaskTrainer, make_arguments

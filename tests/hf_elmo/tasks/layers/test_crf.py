@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from hf_elmo.tasks.data.labels import Scheme, find_spans, label_words, list_labels
+from hf_elmo.tasks.labels import Scheme, find_spans, label_words, list_labels
 from hf_elmo.tasks.layers.crf import (
     ConditionalRandomField,
     constrain_labels,

@@ -9,8 +9,8 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from spacy.vocab import Vocab
 
-from hf_elmo.tasks.data.labels import Span, label_words
-from hf_elmo.tasks.data.scores import ACCURACY, ANSWERS, CLUSTERS, SPANS
+from hf_elmo.tasks.labels import Span, label_words
+from hf_elmo.tasks.scores import ACCURACY, ANSWERS, CLUSTERS, SPANS
 
 GOLD = [[Span("A", 0, 1), Span("B", 3, 3)], [], [Span("A", 0, 0)]]
 FOUND = [[Span("A", 0, 1), Span("A", 3, 3)], [Span("B", 1, 2)], [Span("A", 0, 0)]]

@@ -5,11 +5,12 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from hf_elmo.tasks.layers.crf import constrain_labels, find_best_paths
+from .layers.crf import constrain_labels, find_best_paths
 
 Scheme: TypeAlias = Literal["BIO", "BIOUL"]
 
 OUTSIDE = "O"
+PREDICATE = "V"  # label of the predicate itself, in PropBank
 
 
 class Span(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_elmo.tasks.data.labels import (
+from hf_elmo.tasks.labels import (
     Scheme,
     Span,
     find_spans,

@@ -1,1 +1,0 @@
-"""Data of the task models: file formats, labels, metrics."""
