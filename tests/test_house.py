@@ -189,15 +189,6 @@ def test_there_are_few_casts() -> None:
     assert sum(len(re.findall(r"\bcast\(", text)) for text in texts) <= MAX_CASTS
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_every_module_has_its_tests(path: Path) -> None:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    if not any(isinstance(x, ast.FunctionDef | ast.ClassDef) for x in nodes):
-        return  # public names only
-    stem = {"__init__": path.parent.name, "__main__": "commands"}.get(path.stem, path.stem)
-    assert (ROOT / "tests" / path.relative_to(ROOT)).with_name(f"test_{stem}.py").is_file()
-
-
 def find_texts(path: Path) -> Iterator[str]:
     """Yield what a file says: its strings and comments, or its prose without code."""
     source = path.read_text(encoding="utf-8")
