@@ -9,7 +9,9 @@ import typer
 from transformers.utils import logging
 
 from convert.catalogue import make_table
-from convert.conversion import DTYPES, TARGETS, Conversion, convert_checkpoint
+from convert.checkpoint import Checkpoint
+from convert.conversion import TARGETS, convert_checkpoint
+from convert.verification import TOLERANCES
 from hf_elmo.command_errors import report_errors, run_app
 
 EXAMPLES = """
@@ -63,7 +65,7 @@ def main(
         str | None, Option(help="Softmax (HDF5): file, web address or published softmax.")
     ] = None,
     revision: Annotated[str | None, Option(help="Branch, tag or commit of a Hub name.")] = None,
-    dtype: Annotated[str, Option(help=f"Data type: {', '.join(DTYPES)}.")] = "float32",
+    dtype: Annotated[str, Option(help=f"Data type: {', '.join(TOLERANCES)}.")] = "float32",
     weights_license: Annotated[
         str | None, Option("--license", help="Licence of the weights, for the model card.")
     ] = None,
@@ -90,7 +92,7 @@ def main(
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # the error says the same
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # removes the temporary folder
-    conversion = convert_checkpoint(
+    checkpoint = convert_checkpoint(
         source,
         target,
         to=to,
@@ -105,23 +107,23 @@ def main(
         force=force,
         progress=sys.stderr.isatty(),
     )
-    typer.echo(f"{describe(conversion)}\nWrote {target}.")
+    typer.echo(f"{describe(checkpoint)}\nWrote {target}.")
 
 
-def describe(conversion: Conversion) -> str:
+def describe(checkpoint: Checkpoint) -> str:
     """Describe a conversion in a few lines."""
-    config, lines = conversion.config, [f"{conversion.source}: {conversion.format}"]
-    lines += [f"  {name}, SHA-256 {checksum}" for name, checksum in conversion.files]
+    config, lines = checkpoint.config, [f"{checkpoint.source}: {checkpoint.format}"]
     directions = "both directions" if config.bidirectional else "one direction"
+    count = sum(tensor.numel() for tensor in checkpoint.state.values())
     lines.append(
         f"  {config.num_hidden_layers} LSTM layers in {directions}, output {config.hidden_size}, "
-        f"{conversion.num_parameters:,} parameters"
+        f"{count:,} parameters, from {', '.join(path.name for path in checkpoint.files)}"
     )
     if config.vocab_size:
         lines.append(f"  predicts {config.vocab_size:,} words")
-    lines += [f"  omitted: {note}" for note in conversion.notes]
-    if conversion.difference is not None:
-        lines.append(f"  verified: largest difference {conversion.difference:.2g}")
+    lines += [f"  omitted: {note}" for note in checkpoint.notes]
+    if checkpoint.difference is not None:
+        lines.append(f"  verified: largest difference {checkpoint.difference:.2g}")
     return "\n".join(lines)
 
 

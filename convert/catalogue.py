@@ -16,33 +16,19 @@ NO_SPACY_LANGUAGE = {"cu", "gl", "ug"}  # languages that spaCy does not know
 
 @dataclass(frozen=True)
 class Published:
-    """A published model or a separate softmax.
+    """A published model or a separate softmax."""
 
-    Attributes:
-        name: Name to pass to `elmo-convert`.
-        language: Language code; empty = none or unknown.
-        language_name: Language name.
-        format: Name of the format, or "softmax"; empty = conversion not supported.
-        files: For each file, its addresses in the order in which they are tried.
-        options: Addresses of a separate options file.
-        vocabulary: Addresses of a separate vocabulary file.
-        licence: Licence as the publisher states it.
-        citation: Publication to cite; empty = unknown.
-        listed_in: Source of the addresses.
-        note: Further remarks, or the reason why the conversion is not supported.
-    """
-
-    name: str
-    language: str
+    name: str  # for `elmo-convert`
+    language: str  # code; empty = none or unknown
     language_name: str
-    format: str
-    files: tuple[tuple[str, ...], ...]
-    options: tuple[str, ...]
+    format: str  # empty = conversion not supported
+    files: tuple[tuple[str, ...], ...]  # for each file, its addresses in order
+    options: tuple[str, ...]  # addresses of a separate file
     vocabulary: tuple[str, ...]
-    licence: str
+    licence: str  # as the publisher states it
     citation: str
-    listed_in: str
-    note: str
+    listed_in: str  # source of the addresses
+    note: str  # or the reason why the conversion is not supported
 
     @property
     def hub_license(self) -> str | None:

@@ -1,7 +1,8 @@
 """The content of a checkpoint in the names of `hf_elmo`, as every reader returns it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,30 +43,22 @@ class Mix:
 class Checkpoint:
     """A biLM in the layout of `hf_elmo`.
 
-    Attributes:
-        format: Name of the source's format.
-        config: Configuration of the biLM.
-        state: Tensors by their names in `ElmoModel`, and `softmax.weight` and `softmax.bias` of
-            `ElmoForPreTraining`. They are contiguous, share no memory, and are of one data type.
-        tokenizer: Tokenizer that fits the biLM.
-        files: Files that were read, for the model card.
-        target_words: Words of the softmax, one for each row.
-        mixes: Learned scalar mixes by name.
-        notes: Omitted parts of the source, one line each.
-        origin: Sentences on the origin and the text of the biLM, for the model card.
-        languages: Languages of the biLM, as spaCy's codes.
+    The tensors have their names in `ElmoModel`, or `softmax.weight` and `softmax.bias`. They are
+    contiguous, share no memory, and are of one data type.
     """
 
     format: str
     config: ElmoConfig
     state: dict[str, Tensor]
     tokenizer: ElmoTokenizer
-    files: list[Path]
-    target_words: list[str] | None = None
+    files: list[Path]  # that were read
+    target_words: list[str] | None = None  # one for each row of the softmax
     mixes: dict[str, Mix] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    origin: list[str] = field(default_factory=list)
-    languages: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # omitted parts of the source
+    origin: list[str] = field(default_factory=list)  # sentences for the model card
+    languages: list[str] = field(default_factory=list)  # spaCy's codes
+    source: str = ""  # file, folder, published model, Hub name or address
+    difference: float | None = None  # from the activations of `--verify`
 
     def add_mixes(self, mixes: Mapping[str, Mix]) -> None:
         """Add learned mixes; if there is only one, also set it in the configuration."""
@@ -89,6 +82,11 @@ def make_state(arrays: Mapping[str, FloatArray]) -> dict[str, Tensor]:
 def quote(text: object) -> str:
     """Quote text of unknown origin as code, in one line, for the model card."""
     return f"`{' '.join(str(text).split()).replace('`', chr(39))[:300] or '(no text)'}`"
+
+
+def list_numbered(pattern: str, names: Container[str]) -> list[str]:
+    """List the names with the numbers 0, 1, 2, ... in them, up to the first missing one."""
+    return list(takewhile(names.__contains__, map(pattern.format, count())))
 
 
 def list_some(names: Iterable[object], limit: int = 10) -> str:

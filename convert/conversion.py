@@ -4,7 +4,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,46 +12,23 @@ from urllib.parse import urlsplit
 
 import torch
 
-from convert.catalogue import Published
 from convert.checkpoint import Checkpoint, ConversionError, quote
 from convert.detect import find_checkpoint
 from convert.fetch import fetch, is_address
 from convert.formats import bilm_hdf5, hf_folder
-from convert.verification import verify_model
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, make_model_card
+from convert.verification import TOLERANCES, verify_model
+from hf_elmo import ElmoForPreTraining, ElmoModel, make_model_card
 
 TARGETS = (hf_folder.NAME, bilm_hdf5.NAME)
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-# Text of the families of published models, by the start of their names.
-TEXTS = {
-    "allenai/": "tokenised English with case, as in the One Billion Word Benchmark",
-    "tfhub/": "tokenised English with case, as in the One Billion Word Benchmark",
+BENCHMARK = "tokenised English with case, as in the One Billion Word Benchmark"
+TEXTS = {  # of families of published models, by what is in their name or format
+    "allenai/original": BENCHMARK,
+    "allenai/small": BENCHMARK,
+    "allenai/medium": BENCHMARK,
+    "tfhub/": BENCHMARK,
     "many-langs/": "text with case, tokenised as in Universal Dependencies",
     "seqvec/": "proteins, one amino acid a token, in capital letters",
 }
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """Result of `convert_checkpoint`.
-
-    Attributes:
-        source: Name of the source.
-        format: Name of the source's format.
-        files: Name and SHA-256 of each file that was read.
-        config: Configuration of the biLM.
-        num_parameters: Number of parameters, including padding rows.
-        notes: Omitted parts of the source, one line each.
-        difference: Largest difference from the stored activations; None = not verified.
-    """
-
-    source: str
-    format: str
-    files: tuple[tuple[str, str], ...]
-    config: ElmoConfig
-    num_parameters: int
-    notes: tuple[str, ...]
-    difference: float | None = None
 
 
 def convert_checkpoint(
@@ -65,10 +42,8 @@ def convert_checkpoint(
     sentences: Path | str | None = None,
     force: bool = False,
     **fetching: Any,
-) -> Conversion:
+) -> Checkpoint:
     """Convert a biLM from one format to another, in memory.
-
-    The target is written beside its path, and then renamed.
 
     Args:
         source: File, folder, archive, web address, name of a published model, or Hub name.
@@ -79,8 +54,7 @@ def convert_checkpoint(
         verify: File of the original implementation's activations, see `verify_model`; None = skip.
         sentences: Text file with the sentences of `verify`.
         force: Replace the files of an existing target that are written.
-        **fetching: Other files and options of `convert.fetch.fetch`: `options`, `vocabulary`,
-            `softmax`, `revision`, `progress`.
+        **fetching: See `convert.fetch.fetch`: `options`, `vocabulary`, `softmax`, `revision`.
 
     Raises:
         ConversionError: If the source is broken or not a biLM, the target exists, its format does
@@ -88,9 +62,9 @@ def convert_checkpoint(
         OSError: If a file cannot be read or written.
     """
     target = Path(target)
-    if to not in TARGETS or dtype not in DTYPES:
+    if to not in TARGETS or dtype not in TOLERANCES:
         raise ConversionError(
-            f"Expected to write {' or '.join(TARGETS)} in {', '.join(DTYPES)}, got {to}, {dtype}."
+            f"Expected to write {' or '.join(TARGETS)} in {', '.join(TOLERANCES)}, got {to}, {dtype}."
         )
     if to == bilm_hdf5.NAME and (verify is not None or dtype != "float32"):
         raise ConversionError(f"--verify and --dtype need --to {hf_folder.NAME}.")
@@ -104,45 +78,31 @@ def convert_checkpoint(
         sources, published = fetch(str(source), work, **fetching)
         path, known = find_checkpoint(sources.checkpoint, work)
         checkpoint = known.read(replace(sources, checkpoint=path))
-        conversion = _describe(str(source), checkpoint)
+        checkpoint.source = _name_source(str(source))
         if published is not None:
+            checkpoint.origin += published.describe()
             checkpoint.languages = checkpoint.languages or published.languages
             weights_license = weights_license or published.hub_license
-        model = _load(checkpoint, DTYPES[dtype], conversion.source)
+        model = _load(checkpoint, getattr(torch, dtype))
         if to == hf_folder.NAME:
-            _write_folder(checkpoint, model, new)
-            card = _make_card(conversion, checkpoint, new.name, published, weights_license)
-            (new / "README.md").write_text(card, encoding="utf-8")
+            _write_folder(checkpoint, model, new, weights_license)
         else:
             bilm_hdf5.write_checkpoint(checkpoint, new)
         if verify is not None:
-            text = None if sentences is None else Path(sentences)
-            difference = verify_model(new, Path(verify), text, dtype=dtype)
-            conversion = replace(conversion, difference=difference)
+            checkpoint.difference = verify_model(new, verify, sentences, dtype=dtype)
         _move_into_place(new, target)
-    return conversion
+    return checkpoint
 
 
-def _describe(source: str, checkpoint: Checkpoint) -> Conversion:
-    name = source if not Path(source).exists() else Path(source).name
-    if is_address(source):  # without user name, password or token
+def _name_source(source: str) -> str:
+    """Name a source without folders, user name, password or token."""
+    if is_address(source):
         parts = urlsplit(source)
-        name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    files = []
-    for path in checkpoint.files:
-        with path.open("rb") as file:
-            files.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-    return Conversion(
-        source=name,
-        format=checkpoint.format,
-        files=tuple(files),
-        config=checkpoint.config,
-        num_parameters=sum(tensor.numel() for tensor in checkpoint.state.values()),
-        notes=tuple(checkpoint.notes),
-    )
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return Path(source).name if Path(source).exists() else source
 
 
-def _load(checkpoint: Checkpoint, dtype: torch.dtype, source: str) -> Any:
+def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     """Load the tensors into a model, which refuses missing, surplus and misshapen tensors."""
     has_softmax = "softmax.weight" in checkpoint.state
     state = {
@@ -155,19 +115,23 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, source: str) -> Any:
         model.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise ConversionError(f"{source}: weights and options do not fit. {reason}") from error
+        raise ConversionError(f"{checkpoint.files[0]}: do the options fit? {reason}") from error
     model.to(dtype)
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
-            raise ConversionError(f"{source}: expected finite values in {name}, in {dtype}.")
+            raise ConversionError(
+                f"{checkpoint.files[0]}: expected finite values in {name}, in {dtype}."
+            )
     return model.eval()
 
 
 # --- The target ---
 
 
-def _write_folder(checkpoint: Checkpoint, model: Any, folder: Path) -> None:
-    """Write a folder for `from_pretrained`: model, tokenizer, words and mixes."""
+def _write_folder(
+    checkpoint: Checkpoint, model: Any, folder: Path, weights_license: str | None
+) -> None:
+    """Write a folder for `from_pretrained`: model, tokenizer, words, mixes and card."""
     folder.mkdir()
     model.save_pretrained(folder, max_shard_size="100GB")
     model.config.dtype = "float32"  # even if the file has half precision, which is slow on CPUs
@@ -178,42 +142,32 @@ def _write_folder(checkpoint: Checkpoint, model: Any, folder: Path) -> None:
         (folder / hf_folder.VOCABULARY_NAME).write_text(text, encoding="utf-8", newline="\n")
     if checkpoint.mixes:
         mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
-        text = json.dumps(mixes, indent=2) + "\n"
-        (folder / hf_folder.MIXES).write_text(text, encoding="utf-8")
-
-
-def _make_card(
-    conversion: Conversion,
-    checkpoint: Checkpoint,
-    name: str,
-    published: Published | None,
-    weights_license: str | None,
-) -> str:
-    lines = [f"- {quote(file)}, SHA-256 `{checksum}`" for file, checksum in conversion.files]
-    origin = " ".join(_describe_origin(conversion, checkpoint, published))
-    return make_model_card(
+        (folder / hf_folder.MIXES).write_text(json.dumps(mixes, indent=2), encoding="utf-8")
+    files = [f"- {quote(path.name)}, SHA-256 `{hash_file(path)}`" for path in checkpoint.files]
+    card = make_model_card(
         checkpoint.config,
-        name=name,
+        name=folder.name,
         license=weights_license,
         language=checkpoint.languages,
-        source="\n".join([origin, "", *lines]),
+        source="\n".join([" ".join(_describe_origin(checkpoint)), "", *files]),
     )
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _describe_origin(
-    conversion: Conversion, checkpoint: Checkpoint, published: Published | None
-) -> Iterator[str]:
+def hash_file(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _describe_origin(checkpoint: Checkpoint) -> Iterator[str]:
     """Yield sentences on the origin of the weights and on the text that they expect."""
     program = f"spacy-elmo {version('spacy-elmo')}"
-    yield f"Converted from {quote(conversion.source)} (format {conversion.format}) by {program}."
+    yield f"Converted from {quote(checkpoint.source)} (format {checkpoint.format}) by {program}."
     yield from checkpoint.origin
-    if published is not None:
-        yield from published.describe()
-    texts = [text for start, text in TEXTS.items() if conversion.source.startswith(start)]
-    if texts or checkpoint.format == "many-langs":
-        yield f"Training text: {(texts or [TEXTS['many-langs/']])[0]}."
-    else:
-        yield "Tokenisation and case of the training text are not recorded: use the same."
+    name = f"{checkpoint.source} {checkpoint.format}/"
+    text = next((text for start, text in TEXTS.items() if start in name), None)
+    yield f"Training text: {text or 'its tokenisation and case are not recorded'}."
     units = "words of a lexicon" if not checkpoint.config.char_embedding_size else "UTF-8 bytes"
     units = units if checkpoint.tokenizer.char_vocab is None else "code points"
     yield f"The model reads {units} as they are, without a change of case or Unicode form."

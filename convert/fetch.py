@@ -41,19 +41,10 @@ def fetch(
     revision: str | None = None,
     progress: bool = False,
 ) -> tuple[Sources, Published | None]:
-    """Download all files that the user does not give by path.
+    """Find or download the files of a source, and its entry in the catalogue.
 
-    Args:
-        source: File, folder, archive, web address, published model, or name on the Hub.
-        folder: Folder in which the files of one checkpoint are collected.
-        options: Path or address; None = that of the published model, if any.
-        vocabulary: As `options`.
-        softmax: Path, address, or name of a published softmax.
-        revision: Branch, tag or commit of a name on the Hub.
-        progress: Show progress bars.
-
-    Returns:
-        The local files, and the catalogue's entry of a published model.
+    Each of `options`, `vocabulary` and `softmax` is a path or an address, or None for what the
+    catalogue names. `folder` collects the files of a checkpoint that has several.
     """
 
     def get(addresses: Sequence[str]) -> Path:
@@ -97,21 +88,14 @@ def _bring_together(paths: list[Path], folder: Path) -> Path:
         return paths[0]
     folder = folder / "downloaded"
     folder.mkdir()
-    if not all(PART_NAME.fullmatch(path.name) for path in paths):
-        for path in paths:
-            shutil.copy(path, folder)
-        return folder
-    whole = folder / paths[0].stem
-    with whole.open("xb") as file:
-        for path in paths:
-            with path.open("rb") as part:
-                shutil.copyfileobj(part, file)
-    return whole
+    for path in paths:
+        name = path.stem if PART_NAME.fullmatch(path.name) else path.name
+        with path.open("rb") as part, (folder / name).open("ab") as file:
+            shutil.copyfileobj(part, file)
+    return folder
 
 
 def _download_from_hub(source: str, revision: str | None) -> Path:
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", source) is None:
-        raise ConversionError(f"{source}: expected a checkpoint, found no such file or folder.")
     try:
         return Path(huggingface_hub.snapshot_download(source, revision=revision))
     except (OSError, ValueError) as error:
@@ -182,12 +166,15 @@ def _receive(address: str, folder: Path, progress: bool) -> Path:
 
 
 def is_archive(path: Path) -> bool:
-    """Recognise an archive, or a compressed file, by its first bytes."""
-    if not path.is_file():
-        return False
+    """Recognise an archive or a compressed file."""
+    return path.is_file() and (
+        tarfile.is_tarfile(path) or _read_start(path).startswith((b"PK\x03\x04", *OPENERS))
+    )
+
+
+def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
-        start = file.read(8)
-    return start.startswith((b"PK\x03\x04", *OPENERS)) or tarfile.is_tarfile(path)
+        return file.read(8)
 
 
 def unpack(path: Path, folder: Path) -> None:
@@ -201,9 +188,7 @@ def unpack(path: Path, folder: Path) -> None:
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)
         else:
-            with path.open("rb") as file:
-                start = file.read(8)
-            opener = next(OPENERS[x] for x in OPENERS if start.startswith(x))
+            opener = next(OPENERS[x] for x in OPENERS if _read_start(path).startswith(x))
             with opener(path) as packed, (folder / path.stem).open("xb") as file:
                 shutil.copyfileobj(packed, file)
     except (*BROKEN, StopIteration) as error:

@@ -21,22 +21,23 @@ BATCH_SIZES = (1, 64, None)
 
 
 def verify_model(
-    folder: Path, activations: Path, sentences: Path | None = None, *, dtype: str = "float32"
+    folder: Path, verify: Path | str, sentences: Path | str | None, *, dtype: str = "float32"
 ) -> float:
     """Check that a model reproduces stored activations.
 
     Args:
         folder: Folder of the model.
-        activations: HDF5 or npz file of bilm-tf's `dump_bilm_embeddings` or AllenNLP's `elmo`. It
+        verify: HDF5 or npz file of bilm-tf's `dump_bilm_embeddings` or AllenNLP's `elmo`. It
             maps each sentence number, from 0, to an array `(layers + 1, tokens, hidden_size)`.
         sentences: Text file with one sentence per line, words separated by spaces. None = the .txt
-            file of the same name as `activations`.
+            file of the same name as `verify`.
         dtype: Data type of the model's file; it determines the tolerance.
 
     Returns:
         The largest absolute difference.
     """
-    sentences = sentences or activations.with_suffix(".txt")
+    activations = Path(verify)
+    sentences = Path(sentences or activations.with_suffix(".txt"))
     words = [line.split() for line in sentences.read_text(encoding="utf-8").splitlines()]
     file = h5py.File(activations) if h5py.is_hdf5(activations) else np.load(activations)
     with file:

@@ -13,24 +13,20 @@ from convert.checkpoint import (
     FloatArray,
     Mix,
     Sources,
+    list_numbered,
     list_some,
     make_state,
 )
 from convert.formats import torch_names
 from convert.formats.bilm_names import rename
-from convert.formats.bilm_options import (
-    guess_options,
-    make_config,
-    read_options,
-    warn_of_guess,
-)
+from convert.formats.bilm_options import guess_options, make_config, read_options, warn_of_guess
 from hf_elmo import ElmoTokenizer
 
 # Weights in an archive, and best weights in a training folder.
 WEIGHTS = ("weights.th", "best.th")
 SUFFIXES = (".th", ".pt", ".pth")
 # Archives of published models name such an options file but lack it; for them our guess is right.
-PUBLISHED_OPTIONS = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
+PUBLISHED = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
 CHARACTERS = "_token_embedder._char_embedding_weights"
 RENAMED = {  # names of ELMoForManyLangs
@@ -42,6 +38,10 @@ RENAMED = {  # names of ELMoForManyLangs
 }
 BILM_NAME = re.compile(r"_token_embedder\.|_elmo_lstm\.(forward|backward)_layer_")
 BILM_SCOPE = "_elmo_lstm."  # in `Elmo`, next to mixes such as `scalar_mix_0.gamma`
+LAYER_NORM = (
+    "AllenNLP's layer norm also counts <S> and </S>, ours counts only words. The mix of the "
+    "converted model therefore differs slightly; the layers are equal."
+)
 # Scope of AllenNLP's other ELMo (Peters et al. 2018b), a biLM of Transformers or gated CNNs.
 OTHER_BILM_SCOPE = "_contextualizer."
 
@@ -67,7 +67,7 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
     path = sources.checkpoint
     if path.is_dir():
         path = next(path / name for name in WEIGHTS if (path / name).is_file())
-    files, every = [path], torch_names.read_tensors(path)
+    every = torch_names.read_tensors(path)
     scope = _find_scope(path, every)
     tensors = {
         name.removeprefix(scope): tensor
@@ -75,37 +75,22 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
         if name.startswith(scope) and BILM_NAME.match(name.removeprefix(scope))
     }
     state = rename(_to_common_names(tensors), torch_names.RULES)
-    settings: dict[str, Any] = {}
-    if path.with_name("config.json").is_file():
-        files.append(path.with_name("config.json"))
-        settings = read_options(files[-1])
+    task_path, options_path = path.with_name("config.json"), sources.options or _find_options(path)
+    settings = read_options(task_path) if task_path.is_file() else {}
     embedder = _find_embedder(settings)
-    options_path = sources.options or _find_options(path)
-    if options_path is not None:
-        files.append(options_path)
-        options = read_options(options_path)
-    else:
-        options = guess_options(state, path)
-        if PUBLISHED_OPTIONS.fullmatch(str(embedder.get("options_file"))) is None:
-            warn_of_guess(path)
+    if options_path is None and not PUBLISHED.fullmatch(str(embedder.get("options_file"))):
+        warn_of_guess(path)
+    options = read_options(options_path) if options_path else guess_options(state, path)
     config = make_config(options, state, forget_bias=0.0)
-    checkpoint = Checkpoint(
-        "allennlp",
-        config,
-        make_state(state),
-        ElmoTokenizer.from_config(config),
-        files,
-    )
+    tokenizer = ElmoTokenizer.from_config(config)
+    files = [path, *([task_path] if settings else []), *([options_path] if options_path else [])]
+    checkpoint = Checkpoint("allennlp", config, make_state(state), tokenizer, files)
     task = settings.get("model")
     task_name = str((task.get("type") if isinstance(task, dict) else task) or "elmo")
     has_norm = embedder.get("do_layer_norm") is True
     checkpoint.add_mixes(dict(_read_mixes(every, scope, task_name, has_norm)))
     if checkpoint.mixes and has_norm:
-        warnings.warn(
-            "AllenNLP's layer norm also counts <S> and </S>, ours counts only words. The mix of "
-            "the converted model therefore differs slightly; the layers are equal.",
-            stacklevel=2,
-        )
+        warnings.warn(LAYER_NORM, stacklevel=2)
     num_mixed = sum(len(mix.weights) + 1 for mix in checkpoint.mixes.values())
     if others := len(every) - len(tensors) - num_mixed:
         checkpoint.notes.append(f"{path.name}: {others} tensors of the task's own layers")
@@ -128,14 +113,10 @@ def _find_scope(path: Path, names: Iterable[str]) -> str:
     scopes = [name.removesuffix(CHARACTERS) for name in names if name.endswith(CHARACTERS)]
     if len(scopes) == 1:
         return scopes[0]
-    if scopes:
-        raise ConversionError(f"{path}: expected one ELMo, found several: {', '.join(scopes)}.")
+    found = ", ".join(scopes) or list_some(names)
     if any(OTHER_BILM_SCOPE in name for name in names):
-        raise ConversionError(
-            f"{path}: expected an ELMo with LSTMs, found a biLM of Transformers or gated CNNs "
-            "(Peters et al. 2018b). This architecture is not supported."
-        )
-    raise ConversionError(f"{path}: expected a tensor ...{CHARACTERS}, found {list_some(names)}.")
+        found = "a biLM of Transformers or gated CNNs (Peters et al. 2018b)"
+    raise ConversionError(f"{path}: expected one tensor ...{CHARACTERS}, found {found}.")
 
 
 def _find_embedder(settings: Any) -> dict[str, Any]:
@@ -162,6 +143,6 @@ def _read_mixes(
     for name, gamma in every.items():
         match = re.fullmatch(rf"{re.escape(scope)}(scalar_mix\w*)\.gamma", name)
         if match is not None:
-            prefix = f"{scope}{match[1]}.scalar_parameters."
-            values = [every[x].item() for x in sorted(every) if x.startswith(prefix)]
+            names = list_numbered(f"{scope}{match[1]}.scalar_parameters.{{}}", every)
+            values = [every[each].item() for each in names]
             yield f"{task}.{match[1]}", Mix(values, gamma.item(), layer_norm)

@@ -1,13 +1,14 @@
 """Format: HDF5 files of bilm-tf and AllenNLP, with options, softmax and vocabulary."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from convert.checkpoint import Checkpoint, ConversionError, FloatArray, Sources
+from convert.checkpoint import Checkpoint, ConversionError, FloatArray, Sources, list_some
 from convert.formats import bilm_names
 from convert.formats.bilm_options import make_options, read_options
 from hf_elmo import ElmoConfig
@@ -15,7 +16,8 @@ from hf_elmo import ElmoConfig
 NAME = "bilm-hdf5"
 SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_NAME, VOCABULARY_NAME = "softmax_weights.hdf5", "vocab.txt"
-SPECIAL_CHAR_IDS = [name for name in ElmoConfig.__annotations__ if "char" in name and "_id" in name]
+# Fields of `ElmoConfig` that bilm-tf does not have, or has in the weights.
+OTHER_FIELDS = re.compile(r"mix_|train_mix|num_scalar|.*_target_id|classifier|freeze|forget_bias")
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -44,7 +46,10 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
         own = list_places(weights, SOFTMAX_NAME)[0]  # as written below
         softmax = own if own.is_file() else None
     if softmax is not None:
-        variables |= read_variables(softmax)
+        layer = read_variables(softmax)
+        if layer.keys() != {"softmax/W", "softmax/b"}:
+            raise ConversionError(f"{softmax}: expected a softmax, found {list_some(layer)}.")
+        variables |= layer
         files.append(softmax)
     if sources.softmax is not None and vocabulary is None:
         raise ConversionError(f"{softmax}: expected its words. Pass them with --vocabulary.")
@@ -93,12 +98,7 @@ def list_files(target: Path) -> list[Path]:
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     """Write weights in HDF5, and beside them options, softmax and vocabulary."""
-    options, config = make_options(checkpoint.config), checkpoint.config
-    words, target_words = checkpoint.tokenizer.word_vocab, checkpoint.target_words
-    if words and target_words and words != target_words:
-        raise ConversionError("bilm-tf has one vocabulary; this model's softmax has another one.")
-    words = words or target_words
-    _check_support(checkpoint, words or [])
+    config, words = checkpoint.config, checkpoint.tokenizer.word_vocab or checkpoint.target_words
     if checkpoint.mixes or config.mix_gamma != 1 or len(set(config.initial_mix_weights)) > 1:
         warnings.warn(
             "bilm-tf's format cannot store a mix of layers: the mix is omitted.", stacklevel=2
@@ -106,42 +106,34 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     variables = bilm_names.make_variables(checkpoint.state, config)
     softmax = {name: variables.pop(name) for name in list(variables) if "softmax/" in name}
     options_path, vocabulary_path, softmax_path = list_files(path)[1:]
-    options_path.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(make_options(config), indent=2) + "\n"
+    options_path.write_text(text, encoding="utf-8")
     _write_variables(path, variables)
     if softmax:
         _write_variables(softmax_path, softmax)
     if words:
         vocabulary_path.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    _check_by_reading(checkpoint, path)
 
 
-def _check_support(checkpoint: Checkpoint, words: list[str]) -> None:
-    """Refuse a biLM that bilm-tf would compute in another way."""
-    config = checkpoint.config
-    reads_words, reads_characters = config.word_embedding_size, config.char_embedding_size
-    places = {word: row for row, word in enumerate(words, start=1)}
-    marks = [places.get(x) for x in (bilm_names.SENTENCE_START, bilm_names.SENTENCE_END)]
-    width = config.num_filters + config.word_embedding_size
-    reasons = {
-        "its characters are not bytes": reads_characters
-        and (
-            checkpoint.tokenizer.char_vocab is not None
-            or any(getattr(config, x) != getattr(ElmoConfig, x) for x in SPECIAL_CHAR_IDS)
-        ),
-        "it reads both characters and words": reads_characters and reads_words,
-        "it lacks <S> and </S> in the word table": reads_words
-        and marks != [config.sentence_start_word_id, config.sentence_end_word_id],
-        f"its token projection has equal input and output width, {width}, or follows words": (
-            config.use_token_projection
-            != (bool(reads_characters) and width != config.projection_size)
-        ),
-        "it projects cells to a size that is not smaller": config.use_cell_projection
-        != (config.projection_size < config.cell_size),
+def _check_by_reading(checkpoint: Checkpoint, path: Path) -> None:
+    """Refuse a biLM if bilm-tf would read another one."""
+    message = "bilm-tf's format does not support this model"
+    try:
+        again = read_checkpoint(Sources(path))
+    except ValueError as error:
+        raise ConversionError(f"{message}: {error}") from error
+    words = checkpoint.target_words
+    pairs = {
+        name: (getattr(checkpoint.config, name), getattr(again.config, name))
+        for name in ElmoConfig.__annotations__
+        if not OTHER_FIELDS.match(name) and not (name == "vocab_size" and words is None)
     }
-    if found := [reason for reason, applies in reasons.items() if applies]:
-        raise ConversionError(f"bilm-tf's format does not support this model: {'; '.join(found)}.")
-    for word in words:
-        if word != word.strip() or word == bilm_names.SKIPPED_LINE or {"\n", "\r"} & {*word}:
-            raise ConversionError(f"Expected words without surrounding whitespace, got {word!r}.")
+    for name in ("char_vocab", "word_vocab"):
+        pairs[name] = (getattr(checkpoint.tokenizer, name), getattr(again.tokenizer, name))
+    pairs["target_words"] = (words, again.target_words)
+    if different := [name for name, (one, other) in pairs.items() if one != other]:
+        raise ConversionError(f"{message}: it would change {', '.join(different)}.")
 
 
 def _write_variables(path: Path, variables: dict[str, FloatArray]) -> None:

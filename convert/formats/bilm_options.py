@@ -3,13 +3,12 @@
 import json
 import warnings
 from collections.abc import Mapping
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from convert.checkpoint import ConversionError, FloatArray, list_some
+from convert.checkpoint import ConversionError, FloatArray, list_numbered, list_some
 from hf_elmo import ElmoConfig
 
 # Values of all published models.
@@ -33,13 +32,7 @@ def read_options(path: Path) -> dict[str, Any]:
 def make_config(
     options: Mapping[str, Any], state: Mapping[str, FloatArray], **others: Any
 ) -> ElmoConfig:
-    """Make the configuration of a biLM.
-
-    Args:
-        options: Content of options.json.
-        state: Our tensors. They decide the sizes of tables, which the options state unreliably.
-        others: Further values of `ElmoConfig`.
-    """
+    """Make the configuration; tensors decide the sizes that options state unreliably."""
     try:
         values = _read_values(options) | _read_sizes(state)
         if options.get("char_cnn") is not None:
@@ -97,16 +90,12 @@ def _read_sizes(state: Mapping[str, FloatArray]) -> dict[str, Any]:
 
 def guess_options(state: Mapping[str, FloatArray], source: Path) -> dict[str, Any]:
     """Make options from the sizes of the weights; all others are those of the published models."""
-
-    def find(pattern: str) -> list[FloatArray]:
-        return [state[name] for name in takewhile(state.__contains__, map(pattern.format, count()))]
-
-    layers = find("forward_lstm.layers.{}.input_weight")
+    layers = list_numbered("forward_lstm.layers.{}.input_weight", state)
     if not layers:
         raise ConversionError(f"{source}: expected LSTM weights, found {list_some(state)}.")
     lstm = {
-        "projection_dim": layers[0].shape[-1],
-        "dim": layers[0].shape[0] // 4,
+        "projection_dim": state[layers[0]].shape[-1],
+        "dim": state[layers[0]].shape[0] // 4,
         "n_layers": len(layers),
         "cell_clip": DEFAULT_CLIP,
         "proj_clip": DEFAULT_CLIP,
@@ -114,12 +103,13 @@ def guess_options(state: Mapping[str, FloatArray], source: Path) -> dict[str, An
     }
     bidirectional = "backward_lstm.layers.0.input_weight" in state
     options: dict[str, Any] = {"bidirectional": bidirectional, "lstm": lstm}
-    if convolutions := find(f"{ENCODER}.char_convolutions.{{}}.weight"):
+    if names := list_numbered(f"{ENCODER}.char_convolutions.{{}}.weight", state):
+        shapes = [state[name].shape for name in names]  # (filters, characters, width)
         options["char_cnn"] = {
             "activation": DEFAULT_ACTIVATION,
-            "embedding": {"dim": convolutions[0].shape[1]},
-            "filters": [[array.shape[-1], array.shape[0]] for array in convolutions],
-            "n_highway": len(find(f"{ENCODER}.highways.{{}}.gate.weight")),
+            "embedding": {"dim": shapes[0][1]},
+            "filters": [[shape[-1], shape[0]] for shape in shapes],
+            "n_highway": len(list_numbered(f"{ENCODER}.highways.{{}}.gate.weight", state)),
             "max_characters_per_token": DEFAULT_MAX_CHARACTERS,
         }
     return options
@@ -136,17 +126,15 @@ def warn_of_guess(source: Path) -> None:
 
 
 def make_options(config: ElmoConfig) -> dict[str, Any]:
-    """Make bilm-tf's options, which lack what it does not support; see `write_checkpoint`."""
-    lstm: dict[str, Any] = {
+    """Make bilm-tf's options, which lack what it does not support."""
+    clips = {"cell_clip": config.cell_clip, "proj_clip": config.projection_clip}
+    lstm = {
         "use_skip_connections": config.use_residual,
         "projection_dim": config.projection_size,
         "dim": config.cell_size,
         "n_layers": config.num_hidden_layers,
+        **{name: clip for name, clip in clips.items() if clip is not None},
     }
-    if config.cell_clip is not None:
-        lstm["cell_clip"] = config.cell_clip
-    if config.projection_clip is not None:
-        lstm["proj_clip"] = config.projection_clip
     options: dict[str, Any] = {"bidirectional": config.bidirectional, "lstm": lstm}
     if config.dropout != ElmoConfig.dropout:
         options["dropout"] = config.dropout

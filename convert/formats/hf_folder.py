@@ -6,13 +6,14 @@ from pathlib import Path
 import torch
 
 import hf_elmo
-from convert.checkpoint import Checkpoint, ConversionError, Mix, Sources, list_some
+from convert.checkpoint import Checkpoint, ConversionError, Mix, Sources, list_numbered, list_some
 from hf_elmo import ElmoConfig, ElmoTokenizer
 
 NAME = "huggingface"
 VOCABULARY_NAME, MIXES = "target_vocab.txt", "scalar_mixes.json"
 # Files that only some models have.
 OPTIONAL_FILES = ("char_vocab.json", "word_vocab.json", VOCABULARY_NAME, MIXES)
+MIX = "features.scalar_mixes"
 BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 
 
@@ -63,8 +64,8 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
 
 def _read_mixes(tensors: dict[str, torch.Tensor], config: ElmoConfig) -> dict[str, Mix]:
     """Read the mixes of a head."""
-    mixes: dict[str, Mix] = {}
-    while (name := f"features.scalar_mixes.{len(mixes)}") + ".weights" in tensors:
-        weights, gamma = (tensors[f"{name}.{x}"] for x in ("weights", "gamma"))
-        mixes[name] = Mix(weights.tolist(), gamma.item(), config.mix_layer_norm != "none")
-    return mixes
+    norm = config.mix_layer_norm != "none"
+    names = [x.removesuffix(".gamma") for x in list_numbered(f"{MIX}.{{}}.gamma", tensors)]
+    return {
+        x: Mix(tensors[f"{x}.weights"].tolist(), tensors[f"{x}.gamma"].item(), norm) for x in names
+    }

@@ -7,12 +7,7 @@ from typing import Any
 from convert.checkpoint import Checkpoint, ConversionError, Sources, make_state
 from convert.formats import torch_names
 from convert.formats.bilm_names import rename
-from convert.formats.bilm_options import (
-    guess_options,
-    make_config,
-    read_options,
-    warn_of_guess,
-)
+from convert.formats.bilm_options import guess_options, make_config, read_options, warn_of_guess
 from hf_elmo import ElmoTokenizer
 
 TOKEN_ENCODER, ENCODER = "token_embedder.pkl", "encoder.pkl"
@@ -80,33 +75,29 @@ def _find_settings(folder: Path) -> Path | None:
     `config.json` names this file, usually by a path on another machine.
     """
     path = folder / "config.json"
-    if not path.is_file():
-        warn_of_guess(folder)
-        return None
-    config = read_options(path)
+    config = read_options(path) if path.is_file() else {}
     if "token_embedder" in config:
         return path
     name = PureWindowsPath(str(config.get("config_path"))).name  # reads both / and \ as separators
     for place in (*folder.glob("*"), *folder.glob("configs/*")):
-        if place.name == name and place.is_file():
+        if place.name == name:
             return place
     if name not in PUBLISHED_SETTINGS:
-        warn_of_guess(folder / name)
+        warn_of_guess(folder)
     return None
 
 
 def _apply_settings(options: dict[str, Any], path: Path) -> None:
     """Add the settings in a file to bilm-tf's options."""
     settings = read_options(path)
-    for ours, theirs, keys in (
-        ("lstm", "encoder", ("cell_clip", "proj_clip")),
-        ("char_cnn", "token_embedder", ("activation", "max_characters_per_token")),
-    ):
-        section = settings.get(theirs)
-        if not isinstance(section, dict):
-            raise ConversionError(f'{path}: expected a section "{theirs}", found none.')
-        if ours in options:
-            options[ours] |= {key: section.get(key) for key in keys}
+    try:
+        encoder, embedder = settings["encoder"], settings["token_embedder"]
+        options["lstm"] |= {key: encoder.get(key) for key in ("cell_clip", "proj_clip")}
+        if "char_cnn" in options:
+            keys = ("activation", "max_characters_per_token")
+            options["char_cnn"] |= {key: embedder.get(key) for key in keys}
+    except (AttributeError, KeyError) as error:
+        raise ConversionError(f"{path}: expected settings of a biLM: {error}.") from error
 
 
 # --- Lexicons ---

@@ -25,8 +25,8 @@ def recognises(path: Path) -> bool:
     """Recognise a checkpoint by the names of its files."""
     if path.is_dir():
         return bool(_list_prefixes(path))
-    is_named_so = path.name == "checkpoint" or FILE_NAME.fullmatch(path.name) is not None
-    return (path.is_file() and is_named_so) or _index(path).is_file()
+    has_name = path.name == "checkpoint" or FILE_NAME.fullmatch(path.name) is not None
+    return (path.is_file() and has_name) or _index(path).is_file()
 
 
 def read_checkpoint(sources: Sources) -> Checkpoint:

@@ -370,5 +370,5 @@ def test_an_unknown_name_gets_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     with pytest.raises(ConversionError, match=r"no such repository Did you mean allenai/original"):
         convert_checkpoint("allenai/orignal", tmp_path / "model")
-    with pytest.raises(ConversionError, match=r"a/b/c: expected a checkpoint, found no such file"):
+    with pytest.raises(ConversionError, match=r"a/b/c: found no file, folder, published"):
         convert_checkpoint("a/b/c", tmp_path / "model")

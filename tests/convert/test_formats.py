@@ -85,7 +85,7 @@ def test_a_stored_row_for_padding_is_removed(weights: Path, place: Path) -> None
 def test_a_scalar_is_omitted_with_a_note(weights: Path, place: Path) -> None:
     with h5py.File(weights, "a") as file:
         file["global_step"] = 660
-    assert convert_checkpoint(weights, place / "model").notes == ("global_step: no part of a biLM",)
+    assert convert_checkpoint(weights, place / "model").notes == ["global_step: no part of a biLM"]
 
 
 @pytest.mark.parametrize("name", ["x_options.json", "options.json"])
@@ -93,7 +93,7 @@ def test_options_are_found_by_both_customary_names(name: str, tmp_path: Path) ->
     path = write_bilm(tmp_path, make_bilm()).rename(tmp_path / "x_weights.hdf5")
     (tmp_path / "options.json").rename(tmp_path / name)
     conversion = convert_checkpoint(path, tmp_path / "model")
-    assert [file for file, _ in conversion.files] == ["x_weights.hdf5", name]
+    assert [path.name for path in conversion.files] == ["x_weights.hdf5", name]
 
 
 @pytest.mark.parametrize("is_inside", [True, False])
@@ -102,7 +102,7 @@ def test_a_softmax_needs_its_vocabulary(is_inside: bool, weights: Path, place: P
     with h5py.File(own, "a") as file:
         file["softmax/W"], file["softmax/b"] = np.ones((6, 4), "f"), np.ones(6, "f")
     conversion = convert_checkpoint(weights, place / "without")
-    assert conversion.notes == ("softmax/W: needs --vocabulary", "softmax/b: needs --vocabulary")
+    assert conversion.notes == ["softmax/W: needs --vocabulary", "softmax/b: needs --vocabulary"]
     lines = [f"{word}\n" for word in [*WORDS[2:], *WORDS[:2]]]
     (place / "words.txt").write_text("".join(lines), encoding="utf-8")
     convert_checkpoint(weights, place / "model", vocabulary=place / "words.txt")
@@ -116,7 +116,7 @@ def test_a_softmax_needs_its_vocabulary(is_inside: bool, weights: Path, place: P
 def test_a_vocabulary_without_a_softmax_is_named(weights: Path, place: Path) -> None:
     (place / "words.txt").write_text("<S>\n</S>\n<UNK>\n")
     conversion = convert_checkpoint(weights, place / "model", vocabulary=place / "words.txt")
-    assert conversion.notes == ("words.txt: there is no softmax over its words",)
+    assert conversion.notes == ["words.txt: there is no softmax over its words"]
 
 
 def test_white_space_and_the_line_that_is_no_word_are_omitted(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_module_brings_its_trained_mix_and_no_options(scope: str, tmp_path: Path
         conversion = convert_checkpoint(module, tmp_path / "model")
     got = run_model(tmp_path / "model", SENTENCE)
     np.testing.assert_allclose(got, evaluate(bilm, SENTENCE), **TOLERANCE)
-    assert conversion.notes == (f"variables {scope}Variable",)
+    assert conversion.notes == [f"variables {scope}Variable"]
     config = ElmoModel.from_pretrained(tmp_path / "model").config
     np.testing.assert_allclose(config.mix_weights, [0.1, 2, -1], rtol=1e-6)
     assert config.mix_gamma == pytest.approx(0.7)
@@ -182,7 +182,7 @@ def test_any_file_of_a_checkpoint_names_it(name: str, tmp_path: Path) -> None:
     text = 'model_checkpoint_path: "/old/place/model.ckpt-660"\nall_model_checkpoint_paths: "x"\n'
     (folder / "checkpoint").write_text(text)
     conversion = convert_checkpoint(folder / name, tmp_path / "model")
-    assert [file for file, _ in conversion.files] == [
+    assert [path.name for path in conversion.files] == [
         "model.ckpt-660.index",
         "model.ckpt-660.data-00000-of-00001",
         "options.json",
@@ -223,7 +223,7 @@ def test_mix_of_a_task_becomes_the_configured_one(layer_norm: bool, tmp_path: Pa
     config = ElmoModel.from_pretrained(tmp_path / "model").config
     assert (config.mix_weights, config.mix_gamma) == ([0.5, -1, 2], 1.5)
     assert config.mix_layer_norm == ("batch" if layer_norm else "none")
-    assert conversion.notes == ("weights.th: 1 tensors of the task's own layers",)
+    assert conversion.notes == ["weights.th: 1 tensors of the task's own layers"]
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
     assert "Omitted: `weights.th: 1 tensors of the task" in card
     assert "the learned scalar mixes: `crf_tagger.scalar_mix_0`." in card
@@ -385,7 +385,7 @@ def test_model_of_the_repository_is_read_with_its_description(
     shutil.copy(folder / "model.hdf5", folder / "other.hdf5")  # meta.json names model.hdf5
     conversion = convert_checkpoint(folder, tmp_path / "model")
     names = ["model.hdf5", "options.json", "vocab.txt" + ".gz" * is_packed, "meta.json"]
-    assert [name for name, _ in conversion.files] == names
+    assert [path.name for path in conversion.files] == names
     card = (tmp_path / "model/README.md").read_text(encoding="utf-8")
     assert f"Model `{META['handle']}` of the NLPL repository." in card
     assert "Trained by `Somebody`, `Another`." in card
@@ -414,7 +414,7 @@ def test_the_mix_that_a_head_has_learned_is_kept(place: Path) -> None:
         mix.gamma.fill_(0.5)
     head.save_pretrained(place / "head")
     result = convert_checkpoint(place / "head", place / "copy")
-    assert result.notes == ("tensors classifier.weight, classifier.bias",)
+    assert result.notes == ["tensors classifier.weight, classifier.bias"]
     config = ElmoModel.from_pretrained(place / "copy").config
     assert (config.mix_weights, config.mix_gamma) == (mix.weights.tolist(), 0.5)
     assert config.mix_layer_norm == "sentence"
