@@ -23,8 +23,6 @@ Examples:
 
     elmo-convert elmo_2x4096_512_2048cnn_2xhighway_weights.hdf5 my-elmo --license apache-2.0
 
-    elmo-convert weights.hdf5 my-elmo --options elsewhere/options.json --dtype float16
-
     elmo-convert weights.hdf5 my-elmo --verify embeddings.hdf5 --sentences sentences.txt
 
     elmo-convert weights.hdf5 my-lm --softmax softmax_weights.hdf5 --vocabulary vocab.txt
@@ -32,8 +30,6 @@ Examples:
     elmo-convert many-langs/de german-elmo
 
     elmo-convert allenai/original my-lm --softmax allenai/original-softmax
-
-    elmo-convert --list-published --language de
 
     elmo-convert my-elmo weights.hdf5 --to bilm-hdf5
 """
@@ -115,12 +111,9 @@ def describe(checkpoint: Checkpoint) -> str:
     config, lines = checkpoint.config, [f"{checkpoint.source}: {checkpoint.format}"]
     directions = "both directions" if config.bidirectional else "one direction"
     count = sum(tensor.numel() for tensor in checkpoint.state.values())
-    lines.append(
-        f"  {config.num_hidden_layers} LSTM layers in {directions}, output {config.hidden_size}, "
-        f"{count:,} parameters, from {', '.join(path.name for path in checkpoint.files)}"
-    )
-    if config.vocab_size:
-        lines.append(f"  predicts {config.vocab_size:,} words")
+    lines.append(f"  from {', '.join(path.name for path in checkpoint.files)}")
+    lines.append(f"  {config.num_hidden_layers} LSTM layers in {directions}, {count:,} parameters")
+    lines += [f"  predicts {config.vocab_size:,} words"] if config.vocab_size else []
     lines += [f"  omitted: {note}" for note in checkpoint.notes]
     if checkpoint.difference is not None:
         lines.append(f"  verified: largest difference {checkpoint.difference:.2g}")

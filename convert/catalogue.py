@@ -85,12 +85,11 @@ def suggest_published(name: str) -> str:
 
 def make_table(language: str | None = None) -> str:
     """Make a text table of the catalogue; `language` is a code or the start of a name."""
+    asked = (language or "").lower()
     models = [
         model
         for model in read_catalogue().values()
-        if language is None
-        or language.lower() == model.language
-        or model.language_name.lower().startswith(language.lower())
+        if asked == model.language or model.language_name.lower().startswith(asked)
     ]
     if not models:
         codes = sorted({model.language for model in read_catalogue().values()} - {""})

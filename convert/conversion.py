@@ -21,7 +21,7 @@ from hf_elmo import ElmoForPreTraining, ElmoModel, make_model_card
 
 TARGETS = (hf_folder.NAME, bilm_hdf5.NAME)
 BENCHMARK = "tokenised English with case, as in the One Billion Word Benchmark"
-TEXTS = {  # of families of published models, by what is in their name or format
+TEXTS = {  # of families of published models, by a part of their name or format
     "allenai/original": BENCHMARK,
     "allenai/small": BENCHMARK,
     "allenai/medium": BENCHMARK,
@@ -48,24 +48,22 @@ def convert_checkpoint(
     Args:
         source: File, folder, archive, web address, name of a published model, or Hub name.
         target: Folder to write; a file for "bilm-hdf5", which has other files beside it.
-        to: Format of the target: "huggingface" or "bilm-hdf5".
-        dtype: Data type of a folder's weights: "float32", "float16" or "bfloat16".
+        to: "huggingface" or "bilm-hdf5".
+        dtype: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
-        verify: File of the original implementation's activations, see `verify_model`; None = skip.
+        verify: File of the original implementation's activations, see `verify_model`.
         sentences: Text file with the sentences of `verify`.
         force: Replace the files of an existing target that are written.
         **fetching: See `convert.fetch.fetch`: `options`, `vocabulary`, `softmax`, `revision`.
 
     Raises:
-        ConversionError: If the source is broken or not a biLM, the target exists, its format does
-            not support the biLM, or the verification fails.
-        OSError: If a file cannot be read or written.
+        ConversionError: If the source is broken, the target exists, its format does not support
+            the biLM, or the verification fails.
     """
     target = Path(target)
     if to not in TARGETS or dtype not in TOLERANCES:
-        raise ConversionError(
-            f"Expected to write {' or '.join(TARGETS)} in {', '.join(TOLERANCES)}, got {to}, {dtype}."
-        )
+        formats, dtypes = " or ".join(TARGETS), ", ".join(TOLERANCES)
+        raise ConversionError(f"Expected to write {formats} in {dtypes}, got {to} in {dtype}.")
     if to == bilm_hdf5.NAME and (verify is not None or dtype != "float32"):
         raise ConversionError(f"--verify and --dtype need --to {hf_folder.NAME}.")
     places = [target] if to == hf_folder.NAME else bilm_hdf5.list_files(target)
@@ -77,7 +75,7 @@ def convert_checkpoint(
         new.parent.mkdir()
         sources, published = fetch(str(source), work, **fetching)
         path, known = find_checkpoint(sources.checkpoint, work)
-        checkpoint = known.read(replace(sources, checkpoint=path))
+        checkpoint: Checkpoint = known.read_checkpoint(replace(sources, checkpoint=path))
         checkpoint.source = _name_source(str(source))
         if published is not None:
             checkpoint.origin += published.describe()

@@ -23,18 +23,11 @@ BATCH_SIZES = (1, 64, None)
 def verify_model(
     folder: Path, verify: Path | str, sentences: Path | str | None, *, dtype: str = "float32"
 ) -> float:
-    """Check that a model reproduces stored activations.
+    """Check that a model reproduces stored activations; return the largest difference.
 
-    Args:
-        folder: Folder of the model.
-        verify: HDF5 or npz file of bilm-tf's `dump_bilm_embeddings` or AllenNLP's `elmo`. It
-            maps each sentence number, from 0, to an array `(layers + 1, tokens, hidden_size)`.
-        sentences: Text file with one sentence per line, words separated by spaces. None = the .txt
-            file of the same name as `verify`.
-        dtype: Data type of the model's file; it determines the tolerance.
-
-    Returns:
-        The largest absolute difference.
+    The HDF5 or npz file `verify`, of bilm-tf's `dump_bilm_embeddings` or AllenNLP's `elmo`, maps
+    each sentence number, from 0, to an array `(layers + 1, tokens, hidden_size)`. `sentences` has
+    one sentence per line, words between spaces; None = the .txt file of the same name.
     """
     activations = Path(verify)
     sentences = Path(sentences or activations.with_suffix(".txt"))

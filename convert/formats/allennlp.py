@@ -2,7 +2,6 @@
 
 import re
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,14 @@ from convert.checkpoint import (
     list_some,
     make_state,
 )
-from convert.formats import torch_names
+from convert.formats import many_langs
 from convert.formats.bilm_names import rename
 from convert.formats.bilm_options import guess_options, make_config, read_options, warn_of_guess
 from hf_elmo import ElmoTokenizer
 
 # Weights in an archive, and best weights in a training folder.
 WEIGHTS = ("weights.th", "best.th")
-SUFFIXES = (".th", ".pt", ".pth")
+SUFFIXES = (".th", ".pt", ".pth", ".bin", ".pkl")
 # Archives of published models name such an options file but lack it; for them our guess is right.
 PUBLISHED = re.compile(r".*elmo_\d+x\d+_\d+_2048cnn_\dxhighway.*options.*\.json")
 
@@ -47,19 +46,10 @@ OTHER_BILM_SCOPE = "_contextualizer."
 
 
 def recognises(path: Path) -> bool:
-    """Recognise an unpacked archive by its weights, and weights by their suffix or content."""
+    """Recognise an unpacked archive by its weights, and weights by their suffix."""
     if path.is_dir():
         return any((path / name).is_file() for name in WEIGHTS)
-    return path.is_file() and (path.suffix in SUFFIXES or _is_torch_zip(path))
-
-
-def _is_torch_zip(path: Path) -> bool:
-    """Recognise a file of PyTorch 1.6 and later by its content, whatever its suffix is."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            return any(name.endswith("/data.pkl") for name in file.namelist())
-    except (zipfile.BadZipFile, OSError):
-        return False
+    return path.is_file() and path.suffix in SUFFIXES
 
 
 def read_checkpoint(sources: Sources) -> Checkpoint:
@@ -67,14 +57,14 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
     path = sources.checkpoint
     if path.is_dir():
         path = next(path / name for name in WEIGHTS if (path / name).is_file())
-    every = torch_names.read_tensors(path)
+    every = many_langs.read_tensors(path)
     scope = _find_scope(path, every)
     tensors = {
         name.removeprefix(scope): tensor
         for name, tensor in every.items()
         if name.startswith(scope) and BILM_NAME.match(name.removeprefix(scope))
     }
-    state = rename(_to_common_names(tensors), torch_names.RULES)
+    state = rename(_to_common_names(tensors), many_langs.RULES)
     task_path, options_path = path.with_name("config.json"), sources.options or _find_options(path)
     settings = read_options(task_path) if task_path.is_file() else {}
     embedder = _find_embedder(settings)
@@ -101,7 +91,7 @@ def _to_common_names(tensors: Mapping[str, FloatArray]) -> dict[str, FloatArray]
     renamed = {}
     for name, tensor in tensors.items():
         if name == CHARACTERS:
-            renamed[torch_names.CHARACTERS] = tensor[1:]  # without the row for padding
+            renamed[many_langs.CHARACTERS] = tensor[1:]  # without the row for padding
         else:
             start = next((x for x in RENAMED if name.startswith(x)), "")
             renamed[RENAMED.get(start, "") + name.removeprefix(start)] = tensor

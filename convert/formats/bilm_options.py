@@ -34,43 +34,33 @@ def make_config(
 ) -> ElmoConfig:
     """Make the configuration; tensors decide the sizes that options state unreliably."""
     try:
-        values = _read_values(options) | _read_sizes(state)
-        if options.get("char_cnn") is not None:
-            values |= _read_character_values(options["char_cnn"])
-        return ElmoConfig(**values | others)
+        lstm, cnn = options["lstm"], options.get("char_cnn")
+        values = {
+            "projection_size": lstm["projection_dim"],
+            "cell_size": lstm["dim"],
+            "num_hidden_layers": lstm["n_layers"],
+            "bidirectional": options.get("bidirectional", True),
+            "cell_clip": float(lstm.get("cell_clip") or 0) or None,  # 0 means no clip in bilm-tf
+            "projection_clip": float(lstm.get("proj_clip") or 0) or None,
+            "use_residual": lstm.get("use_skip_connections") or False,
+            "char_embedding_size": 0,
+        }
+        if options.get("dropout") is not None:  # only training uses it
+            values["dropout"] = options["dropout"]
+        if cnn is not None:
+            length = cnn.get("max_characters_per_token") or DEFAULT_MAX_CHARACTERS
+            values |= {
+                "char_embedding_size": cnn["embedding"]["dim"],
+                "char_filters": cnn["filters"],
+                "char_activation": cnn["activation"],
+                "num_highway_layers": cnn.get("n_highway") or 0,
+                "max_characters_per_token": length,
+            }
+        return ElmoConfig(**values | _read_sizes(state) | others)
     except StrictDataclassError as error:
         raise ConversionError(f"Wrong options: {error.__cause__ or error}") from error
-    except KeyError as error:
-        raise ConversionError(f"Wrong options: expected {error}, found none.") from error
-    except (TypeError, AttributeError, ValueError) as error:
-        raise ConversionError(f"Wrong options: {error}.") from error
-
-
-def _read_values(options: Mapping[str, Any]) -> dict[str, Any]:
-    lstm = options["lstm"]
-    values = {
-        "projection_size": lstm["projection_dim"],
-        "cell_size": lstm["dim"],
-        "num_hidden_layers": lstm["n_layers"],
-        "bidirectional": options.get("bidirectional", True),
-        "cell_clip": float(lstm.get("cell_clip") or 0) or None,  # 0 means no clip in bilm-tf
-        "projection_clip": float(lstm.get("proj_clip") or 0) or None,
-        "use_residual": lstm.get("use_skip_connections") or False,
-        "char_embedding_size": 0,
-    }
-    if options.get("dropout") is not None:  # only training uses it
-        values["dropout"] = options["dropout"]
-    return values
-
-
-def _read_character_values(cnn: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "char_embedding_size": cnn["embedding"]["dim"],
-        "char_filters": cnn["filters"],
-        "char_activation": cnn["activation"],
-        "num_highway_layers": cnn.get("n_highway") or 0,
-        "max_characters_per_token": cnn.get("max_characters_per_token") or DEFAULT_MAX_CHARACTERS,
-    }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConversionError(f"Wrong options: {error!r}.") from error
 
 
 def _read_sizes(state: Mapping[str, FloatArray]) -> dict[str, Any]:

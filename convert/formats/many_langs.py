@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from convert.checkpoint import Checkpoint, ConversionError, Sources, make_state
-from convert.formats import torch_names
-from convert.formats.bilm_names import rename
+import numpy as np
+import torch
+
+from convert.checkpoint import Checkpoint, ConversionError, FloatArray, Sources, make_state
+from convert.formats.bilm_names import Rule, plain, rename, reorder_gates, table
 from convert.formats.bilm_options import guess_options, make_config, read_options, warn_of_guess
 from hf_elmo import ElmoTokenizer
 
@@ -24,6 +26,75 @@ SPECIAL_WORDS = {"sentence_start_word_id": START, "sentence_end_word_id": END}
 # Folders of published models name these settings files but lack them; our guess is right for them.
 PUBLISHED_SETTINGS = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 STRIPPED = "\u3000"  # character whose line has only an id left after `strip` (elmo.py)
+CHARACTERS = "char_emb_layer.embedding.weight"
+WORDS = "word_emb_layer.embedding.weight"
+
+
+# --- Tensors: AllenNLP's are the same, by other names ---
+
+
+def read_tensors(path: Path) -> dict[str, FloatArray]:
+    """Read the floating-point tensors of a `torch.save` file, without executing code."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        return {
+            name: tensor.detach().float().numpy()
+            for name, tensor in content.items()
+            if tensor.is_floating_point()
+        }
+    except OSError:
+        raise
+    except Exception as error:  # broken bytes cause all kinds of errors
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ConversionError(
+            f"{path}: expected tensors of torch.save without code: {reason}"
+        ) from error
+
+
+def _gates(name: str, ours: str) -> Rule:
+    """Gates i, f, g, o, which are i, f, o, j in ours."""
+    return Rule(
+        f"{{}}_layer_{{}}.{name}",
+        (f"{{}}_lstm.layers.{{}}.{ours}",),
+        lambda array: [reorder_gates(array, [0, 1, 3, 2])],
+    )
+
+
+def _split_highway(array: FloatArray) -> list[FloatArray]:
+    """Split a highway layer into transform and gate.
+
+    The gate of these programs weights the carried input, not the transform: 1 - g = sigmoid(-z).
+    """
+    transform, gate = np.split(array, 2)
+    return [transform, -gate]
+
+
+def _make_encoder_rules(kind: str) -> list[Rule]:
+    ours = "token_encoder.highways.{}"
+    return [
+        plain(f"convolutions.{{}}.{kind}", f"token_encoder.char_convolutions.{{}}.{kind}"),
+        plain(f"projection.{kind}", f"token_encoder.projection.{kind}"),
+        Rule(
+            f"highways._layers.{{}}.{kind}",
+            (f"{ours}.transform.{kind}", f"{ours}.gate.{kind}"),
+            _split_highway,
+        ),
+    ]
+
+
+RULES = [
+    table(WORDS, "token_encoder.word_embedding.weight"),
+    table(CHARACTERS, "token_encoder.char_embedding.weight"),
+    *_make_encoder_rules("weight"),
+    *_make_encoder_rules("bias"),
+    _gates("input_linearity.weight", "input_weight"),
+    _gates("state_linearity.weight", "state_weight"),
+    _gates("state_linearity.bias", "bias"),  # the only bias; it includes the forget bias
+    plain("{}_layer_{}.state_projection.weight", "{}_lstm.layers.{}.projection_weight"),
+]
+
+
+# --- The folder ---
 
 
 def recognises(path: Path) -> bool:
@@ -35,14 +106,12 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
     """Read a model of ELMoForManyLangs."""
     folder = sources.checkpoint
     files = [folder / TOKEN_ENCODER, folder / ENCODER]
-    tensors = {
-        name: array for path in files for name, array in torch_names.read_tensors(path).items()
-    }
+    tensors = {name: array for path in files for name, array in read_tensors(path).items()}
     if any(name.startswith("char_lstm.") for name in tensors):
         raise ConversionError(
             f"{folder}: expected a character CNN, found a character LSTM, which is not supported."
         )
-    state = rename(tensors, torch_names.RULES)
+    state = rename(tensors, RULES)
     options = guess_options(state, folder)
     settings = sources.options or _find_settings(folder)
     if settings is not None:
@@ -50,13 +119,13 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
         files.append(settings)
     entries: dict[str, list[str]] = {}
     special_ids: dict[str, int] = {}
-    for kind, table, specials in (
-        ("char", torch_names.CHARACTERS, SPECIAL_CHARACTERS),
-        ("word", torch_names.WORDS, SPECIAL_WORDS),
+    for kind, name, specials in (
+        ("char", CHARACTERS, SPECIAL_CHARACTERS),
+        ("word", WORDS, SPECIAL_WORDS),
     ):
-        if table in tensors:
+        if name in tensors:
             files.append(folder / f"{kind}.dic")
-            rows = read_lexicon(files[-1], len(tensors[table]))
+            rows = read_lexicon(files[-1], len(tensors[name]))
             entries[f"{kind}_vocab"] = _list_entries(rows)
             special_ids |= _find_special_ids(files[-1], rows, specials)
     config = make_config(options, state, forget_bias=0.0, **special_ids)

@@ -17,20 +17,12 @@ from convert.checkpoint import ConversionError, FloatArray
 
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 FOOTER_SIZE = 48  # two block handles, padding, the magic number
-DTYPES: dict[Any, str] = {
-    1: "<f4",
-    2: "<f8",
-    19: "<f2",
-}  # types.proto: DT_FLOAT, DT_DOUBLE, DT_HALF
+DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}  # types.proto: DT_FLOAT, DT_DOUBLE, DT_HALF
 DTYPE, SHAPE, SHARD, OFFSET, SLICES = 1, 2, 3, 4, 7  # fields of BundleEntryProto
 
 
 def read_variables(prefix: Path) -> dict[str, FloatArray]:
-    """Read the floating-point variables of a checkpoint by their names.
-
-    Args:
-        prefix: Path of the checkpoint without ".index" or ".data-...".
-    """
+    """Read the floating-point variables of a checkpoint, whose path has no ".index"."""
     index = prefix.with_name(f"{prefix.name}.index")
     try:
         (_, header), *entries = _read_table(index.read_bytes())

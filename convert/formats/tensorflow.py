@@ -1,10 +1,10 @@
 """Format: TensorFlow 1 checkpoints of bilm-tf, and modules of TF-Hub and DeepPavlov."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from convert.checkpoint import Checkpoint, ConversionError, FloatArray, Mix, Sources, list_some
+from convert.checkpoint import Checkpoint, ConversionError, Mix, Sources, list_some
 from convert.formats import bilm_names, bilm_options
 from convert.formats.tensor_bundle import read_variables
 
@@ -34,7 +34,9 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
     prefix = find_prefix(sources.checkpoint)
     index = _index(prefix)
     files = [index, *sorted(prefix.parent.glob(f"{prefix.name}.data-*"))]
-    every = _without_slots(read_variables(prefix))
+    every = read_variables(prefix)
+    # Without the variables of optimisers, such as lm/char_embed/Adagrad.
+    every = {name: x for name, x in every.items() if name.rpartition("/")[0] not in every}
     scope = _find_scope(index, every)
     variables, taken = {}, set()
     for name, array in every.items():
@@ -43,14 +45,14 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
             variables[standard] = array
             taken.add(name)
     # A folder of a module has its options outside; above other folders is another model.
-    is_module = prefix.parent.name in FOLDERS
-    options_path = sources.options or _find(prefix, "options.json", looks_above=is_module)
+    above = prefix.parents[: 2 if prefix.parent.name in FOLDERS else 1]
+    options_path = sources.options or _find(above, "options.json")
     if options_path is None:
         bilm_options.warn_of_guess(index)
     else:
         files.append(options_path)
     options = bilm_options.read_options(options_path) if options_path else None
-    vocabulary = sources.vocabulary or _find(prefix, *VOCABULARIES)
+    vocabulary = sources.vocabulary or _find(prefix.parents[:2], *VOCABULARIES)
     checkpoint = bilm_names.make_checkpoint("tensorflow", options, variables, files, vocabulary)
     mixes = {}
     for name, (weights, gamma) in _find_mixes(every).items():
@@ -104,21 +106,12 @@ def _read_latest(folder: Path) -> str | None:
     return match[1] if match else None
 
 
-def _find(prefix: Path, *names: str, looks_above: bool = True) -> Path | None:
-    """Find a file next to a checkpoint, or in the parent folder."""
-    folders = prefix.parents[: 2 if looks_above else 1]
+def _find(folders: Sequence[Path], *names: str) -> Path | None:
     places = [folder / name for folder in folders for name in names]
     return next((place for place in places if place.is_file()), None)
 
 
 # --- Variables ---
-
-
-def _without_slots(variables: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Remove the variables of optimisers, such as `lm/char_embed/Adagrad`."""
-    return {
-        name: array for name, array in variables.items() if name.rpartition("/")[0] not in variables
-    }
 
 
 def _find_scope(index: Path, names: Iterable[str]) -> str:

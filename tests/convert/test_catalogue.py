@@ -24,7 +24,7 @@ def test_the_catalogue_has_the_published_models() -> None:
 
 
 def test_formats_are_known_or_the_reason_is_noted() -> None:
-    known = {item.name for item in FORMATS} | {SOFTMAX}
+    known = {*FORMATS, SOFTMAX}
     for model in MODELS.values():
         assert model.format in known or (not model.format and model.note), model.name
 

@@ -202,7 +202,7 @@ def test_other_float_types_of_tensorflow_are_read(dtype: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("scope", ["", "_elmo_lstm.", "_elmo._elmo_lstm."])
-@pytest.mark.parametrize("name", ["elmo.th", "elmo"])
+@pytest.mark.parametrize("name", ["elmo.th", "elmo.bin"])
 def test_weights_of_elmo_alone_are_read(scope: str, name: str, tmp_path: Path) -> None:
     bilm = make_bilm(cell_clip=0.4, proj_clip=0.3)
     weights = {scope + key: value for key, value in allennlp_weights(bilm).items()}
