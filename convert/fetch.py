@@ -191,5 +191,7 @@ def unpack(path: Path, folder: Path) -> None:
             opener = next(OPENERS[x] for x in OPENERS if _read_start(path).startswith(x))
             with opener(path) as packed, (folder / path.stem).open("xb") as file:
                 shutil.copyfileobj(packed, file)
+            for other in (*path.parent.glob("*.json"), *path.parent.glob("*.txt")):
+                shutil.copy(other, folder)  # the options of a file that is compressed alone
     except (*BROKEN, StopIteration) as error:
         raise ConversionError(f"{path}: expected a complete archive: {error}.") from error

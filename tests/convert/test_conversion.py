@@ -1,5 +1,6 @@
 """The target is complete or not there, other files stay, and a mistake is one line."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from bilm_tf import make_bilm, write_bilm
+from bilm_tf import make_bilm, run_model, write_bilm
 from old_checkpoints import make_many_langs, write_allennlp, write_many_langs, write_nlpl
 from safetensors.torch import load_file, save_file
 from tensorflow_checkpoint import trained_variables, write_trained, write_variables
@@ -302,6 +303,15 @@ def test_every_format_is_found_in_an_archive(name: str, place: Path) -> None:
             file.write(path, path.relative_to(place / "inner"))
     assert convert_checkpoint(place / "packed.zip", place / "model").format == name
     assert {path.name for path in place.iterdir()} == {"inner", "packed.zip", "model"}
+
+
+def test_a_file_that_is_compressed_alone_has_its_options_beside_it(
+    weights: Path, place: Path
+) -> None:
+    packed = weights.with_name("weights.hdf5.gz")
+    packed.write_bytes(gzip.compress(weights.read_bytes()))
+    convert_checkpoint(packed, place / "model")
+    assert np.isfinite(run_model(place / "model", ["bank"])).all()
 
 
 def test_several_models_are_refused(place: Path) -> None:
