@@ -1,7 +1,7 @@
 """Convert old ELMo checkpoints to the Hugging Face layout and back."""
 
+from convert.checkpoint import ConversionError
 from convert.conversion import convert_checkpoint
-from convert.format_detection import FORMATS
-from convert.layout import ConversionError
+from convert.detect import FORMATS
 
 __all__ = ["FORMATS", "ConversionError", "convert_checkpoint"]

@@ -1,293 +1,194 @@
-"""Convert a checkpoint: detect the format, check, write, and move the target into place."""
+"""Convert a checkpoint: read, load strictly, save, check, and move the target into place."""
 
 import hashlib
+import json
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any
+from urllib.parse import urlsplit
 
-import numpy as np
-from tqdm import tqdm
+import torch
 
-from convert.download import Download
-from convert.fetch import Fetched, fetch_sources
-from convert.format_detection import find_checkpoint, find_writer
-from convert.formats import hf_folder
-from convert.layout import (
-    NUMBER_SIZES,
-    Checkpoint,
-    ConversionError,
-    FloatArray,
-    Format,
-    LazyTensor,
-    Sources,
-    WriteSettings,
-)
-from convert.publish import check_name, push_folder
-from convert.target import NEW, check_space, check_target, make_work_folder, move_into_place
-from convert.verification import verify_model
-from hf_elmo import ElmoConfig
-from hf_elmo.files.output_file import find_place
-from hf_elmo.modeling_elmo import list_shapes
+from convert.checkpoint import Checkpoint, ConversionError, quote
+from convert.detect import find_checkpoint
+from convert.fetch import fetch, is_address
+from convert.formats import bilm_hdf5, hf_folder
+from convert.verification import TOLERANCES, verify_model
+from hf_elmo import ElmoForPreTraining, ElmoModel, make_model_card
 
-
-@dataclass(frozen=True)
-class Conversion:
-    """Result of `convert_checkpoint`; in a dry run, a description of the planned conversion.
-
-    Attributes:
-        source: Name of the source.
-        target: Path of the target.
-        format: Name of the source's format.
-        files: Files that were read.
-        config: Configuration of the biLM.
-        num_parameters: Number of parameters, including padding rows.
-        num_bytes: Size of the parameters in the target.
-        left_out: Parts of the source that the target omits, one line each.
-        downloads: Downloaded files.
-        difference: Largest difference from the stored activations; None = not verified.
-        url: Address on the Hub; None = not pushed.
-    """
-
-    source: str
-    target: Path
-    format: str
-    files: tuple[Path, ...]
-    config: ElmoConfig
-    num_parameters: int
-    num_bytes: int
-    left_out: tuple[str, ...]
-    downloads: tuple[Download, ...] = ()
-    difference: float | None = None
-    url: str | None = None
-
-
-class Companions(TypedDict, total=False):
-    """Source files besides the checkpoint: paths or addresses.
-
-    Attributes:
-        options: Options file; None = search next to the source.
-        vocabulary: File with one word per line; None = search next to the source if needed.
-        softmax: Softmax file (HDF5), or the name of a published softmax; None = that of the
-            checkpoint, or the converter's own file beside it, if any.
-        token_embeddings: File of `dump_token_embeddings`; it replaces the character encoder.
-    """
-
-    options: Path | str | None
-    vocabulary: Path | str | None
-    softmax: Path | str | None
-    token_embeddings: Path | str | None
+TARGETS = (hf_folder.NAME, bilm_hdf5.NAME)
+BENCHMARK = "tokenised English with case, as in the One Billion Word Benchmark"
+TEXTS = {  # of families of published models, by a part of their name or format
+    "allenai/original": BENCHMARK,
+    "allenai/small": BENCHMARK,
+    "allenai/medium": BENCHMARK,
+    "tfhub/": BENCHMARK,
+    "many-langs/": "text with case, tokenised as in Universal Dependencies",
+    "seqvec/": "proteins, one amino acid a token, in capital letters",
+}
 
 
 def convert_checkpoint(
     source: Path | str,
     target: Path | str,
     *,
-    to: str = "huggingface",
+    to: str = hf_folder.NAME,
     dtype: str = "float32",
     weights_license: str | None = None,
     verify: Path | str | None = None,
     sentences: Path | str | None = None,
     force: bool = False,
-    dry_run: bool = False,
-    push: str | None = None,
-    progress: bool = False,
-    **companions: Unpack[Companions],
-) -> Conversion:
-    """Convert a biLM from one format to another.
-
-    The target is written in a hidden folder next to its final path, then moved to this path.
-    After a run was killed, run the same conversion again to complete it.
+    **fetching: Any,
+) -> Checkpoint:
+    """Convert a biLM from one format to another, in memory.
 
     Args:
         source: File, folder, archive, web address, name of a published model, or Hub name.
-        target: File or folder to write. A link to a folder is kept for the format "huggingface":
-            the folder is replaced. Links to files are replaced, because files beside them belong
-            to the target.
-        to: Name of the target's format, one of `FORMATS`.
-        dtype: Data type in the target: "float32", "float16" or "bfloat16".
+        target: Folder to write; a file for "bilm-hdf5", which has other files beside it.
+        to: "huggingface" or "bilm-hdf5".
+        dtype: "float32", "float16" or "bfloat16".
         weights_license: Licence of the weights, for the model card; None = unknown.
-        verify: File of the original implementation's activations, see `verify_model`; None = skip.
-        sentences: Text file with the sentences of `verify`; None = see `verify_model`.
-        force: Replace an existing target and its companion files.
-        dry_run: Check everything except the values of the tensors, and write no target. Sources on
-            the web are still downloaded to the cache.
-        push: Repository on the Hub for the upload, "organisation/name"; None = no upload.
-        progress: Show a progress bar.
-        **companions: Other source files, see `Companions`.
-
-    Returns:
-        A description of the conversion.
+        verify: File of the original implementation's activations, see `verify_model`.
+        sentences: Text file with the sentences of `verify`.
+        force: Replace the files of an existing target that are written.
+        **fetching: See `convert.fetch.fetch`: `options`, `vocabulary`, `softmax`, `revision`.
 
     Raises:
-        ConversionError: If the source is broken or not a biLM, the target exists, or its format
-            does not support the biLM. Also if the verification fails or the Hub refuses the model.
-        OSError: If a file cannot be read or written.
+        ConversionError: If the source is broken, the target exists, its format does not support
+            the biLM, or the verification fails.
     """
-    others = {name: str(path) for name, path in companions.items() if path is not None}
-    names = {"checkpoint": str(source), **others}
-    writer, target = find_writer(to), Path(target)
-    if to == hf_folder.FORMAT.name:  # other formats have files beside the target
-        target = find_place(target)
-    if (verify is not None or push is not None) and to != hf_folder.FORMAT.name:
-        raise ConversionError("Expected --to huggingface with --verify or --push.")
-    if weights_license is not None and to != hf_folder.FORMAT.name:
-        raise ConversionError("Expected --to huggingface with --license, for the model card.")
-    if push is not None:
-        check_name(push)
-    if sentences is not None and verify is None:
-        raise ConversionError("Expected --verify together with --sentences.")
-    for path in (verify, sentences):  # read only at the end
-        if path is not None and not Path(path).is_file():
-            raise ConversionError(f"{path}: expected a file, found none.")
-    sources = [Path(path) for path in (*names.values(), verify, sentences) if path is not None]
-    _check_request(sources, target, dtype)
-    with tempfile.TemporaryDirectory() if dry_run else make_work_folder(target) as folder:
-        check_target(target, force=force)
-        fetched = fetch_sources(names, Path(folder), progress=progress)
-        with _open_checked(fetched, Path(folder)) as (reader, checkpoint):
-            conversion = _describe(reader, checkpoint, fetched, target, dtype)
-            sources += conversion.files
-            _check_request(sources, target, dtype)
-            writer.check(checkpoint, target, dtype)
-            check_space(target, conversion.num_bytes)
-            if dry_run:
-                return conversion
-            settings = _make_settings(conversion, fetched, dtype, weights_license)
-            new, count = Path(folder) / NEW / target.name, conversion.num_parameters
-            with tqdm(total=count, unit_scale=True, disable=not progress) as bar:
-                writer.write(_check_while_reading(checkpoint, bar), new, settings)
+    target = Path(target)
+    if to not in TARGETS or dtype not in TOLERANCES:
+        formats, dtypes = " or ".join(TARGETS), ", ".join(TOLERANCES)
+        raise ConversionError(f"Expected to write {formats} in {dtypes}, got {to} in {dtype}.")
+    if to == bilm_hdf5.NAME and (verify is not None or dtype != "float32"):
+        raise ConversionError(f"--verify and --dtype need --to {hf_folder.NAME}.")
+    places = [target] if to == hf_folder.NAME else bilm_hdf5.list_files(target)
+    if not force and (existing := [path for path in places if path.exists()]):
+        raise ConversionError(f"{existing[0]}: is there already. Replace it with --force.")
+    fetching = {name: str(x) if isinstance(x, Path) else x for name, x in fetching.items()}
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
+        work, new = Path(temporary), Path(temporary, "new", target.name)
+        new.parent.mkdir()
+        sources, published = fetch(str(source), work, **fetching)
+        path, known = find_checkpoint(sources.checkpoint, work)
+        checkpoint: Checkpoint = known.read_checkpoint(replace(sources, checkpoint=path))
+        checkpoint.source = _name_source(str(source))
+        if published is not None:
+            checkpoint.origin += published.describe()
+            checkpoint.languages = checkpoint.languages or published.languages
+            weights_license = weights_license or published.hub_license
+        model = _load(checkpoint, getattr(torch, dtype))
+        if to == hf_folder.NAME:
+            _write_folder(checkpoint, model, new, weights_license)
+        else:
+            bilm_hdf5.write_checkpoint(checkpoint, new)
         if verify is not None:
-            text = None if sentences is None else Path(sentences)
-            difference = verify_model(new, Path(verify), text, dtype=dtype)
-            conversion = replace(conversion, difference=difference)
-        move_into_place(new, target, sources, force=force)
-    return conversion if push is None else replace(conversion, url=push_folder(target, push))
+            checkpoint.difference = verify_model(new, verify, sentences, dtype=dtype)
+        _move_into_place(new, target)
+    return checkpoint
 
 
-def _check_request(sources: Iterable[Path], target: Path, dtype: str) -> None:
-    if dtype not in NUMBER_SIZES:
-        raise ConversionError(f"Expected a dtype of {', '.join(NUMBER_SIZES)}, got {dtype}.")
-    here = Path.cwd()
-    if target.resolve() in (here, *here.parents):  # moving it would change all relative paths
-        raise ConversionError(
-            f"{target}: expected a target that does not contain the current folder."
-        )
-    for place in (source.resolve() for source in sources if source.exists()):
-        if target.resolve() in (place, *place.parents):
+def _name_source(source: str) -> str:
+    """Name a source without folders, user name, password or token."""
+    if is_address(source):
+        parts = urlsplit(source)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return Path(source).name if Path(source).exists() else source
+
+
+def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
+    """Load the tensors into a model, which refuses missing, surplus and misshapen tensors."""
+    has_softmax = "softmax.weight" in checkpoint.state
+    state = {
+        f"elmo.{name}" if has_softmax and not name.startswith("softmax.") else name: tensor
+        for name, tensor in checkpoint.state.items()
+    }
+    with torch.device("meta"):
+        model: Any = (ElmoForPreTraining if has_softmax else ElmoModel)(checkpoint.config)
+    try:
+        model.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ConversionError(f"{checkpoint.files[0]}: do the options fit? {reason}") from error
+    model.to(dtype)
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
             raise ConversionError(
-                f"{target}: expected a target that is not the source and does not contain it, but "
-                f"{place} is read by this command."
+                f"{checkpoint.files[0]}: expected finite values in {name}, in {dtype}."
             )
+    return model.eval()
 
 
-def _describe(
-    reader: Format, checkpoint: Checkpoint, fetched: Fetched, target: Path, dtype: str
-) -> Conversion:
-    num_parameters = sum(prod(tensor.shape) for tensor in checkpoint.tensors.values())
-    return Conversion(
-        source=fetched.name,
-        target=target,
-        format=reader.name,
-        files=checkpoint.files,
-        config=checkpoint.config,
-        num_parameters=num_parameters,
-        num_bytes=num_parameters * NUMBER_SIZES[dtype],
-        left_out=checkpoint.left_out,
-        downloads=tuple(fetched.downloads.values()),
+# --- The target ---
+
+
+def _write_folder(
+    checkpoint: Checkpoint, model: Any, folder: Path, weights_license: str | None
+) -> None:
+    """Write a folder for `from_pretrained`: model, tokenizer, words, mixes and card."""
+    folder.mkdir()
+    model.save_pretrained(folder, max_shard_size="100GB")
+    model.config.dtype = "float32"  # even if the file has half precision, which is slow on CPUs
+    model.config.save_pretrained(folder)
+    checkpoint.tokenizer.save_pretrained(folder)
+    if checkpoint.target_words is not None:
+        text = "".join(f"{word}\n" for word in checkpoint.target_words)
+        (folder / hf_folder.VOCABULARY_NAME).write_text(text, encoding="utf-8", newline="\n")
+    if checkpoint.mixes:
+        mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
+        (folder / hf_folder.MIXES).write_text(json.dumps(mixes, indent=2), encoding="utf-8")
+    files = [f"- {quote(path.name)}, SHA-256 `{hash_file(path)}`" for path in checkpoint.files]
+    card = make_model_card(
+        checkpoint.config,
+        name=folder.name,
+        license=weights_license,
+        language=checkpoint.languages,
+        source="\n".join([" ".join(_describe_origin(checkpoint)), "", *files]),
     )
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _make_settings(
-    conversion: Conversion, fetched: Fetched, dtype: str, weights_license: str | None
-) -> WriteSettings:
-    """Make the writer's settings, with source files and licence for the model card."""
-    known = {path.resolve(): item.sha256 for path, item in fetched.downloads.items()}
-    files = []
-    for path in conversion.files:
-        checksum = known.get(path.resolve())
-        if checksum is None:
-            with path.open("rb") as file:
-                checksum = hashlib.file_digest(file, "sha256").hexdigest()
-        files.append((path.name, checksum))
-    if weights_license is None and fetched.published is not None:
-        weights_license = fetched.published.hub_license
-    return WriteSettings(dtype, weights_license, fetched.name, conversion.format, tuple(files))
+def hash_file(path: Path) -> str:
+    """Compute the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def _open_checked(fetched: Fetched, folder: Path) -> Iterator[tuple[Format, Checkpoint]]:
-    """Find and open a checkpoint, and check the shapes of its tensors."""
-    with ExitStack() as stack:
-        try:
-            found = find_checkpoint(fetched.sources.checkpoint, folder)
-            _check_companions(found.reader, fetched.sources)
-            sources = replace(fetched.sources, checkpoint=found.path)
-            checkpoint = stack.enter_context(found.reader.open(sources))
-            _check_shapes(checkpoint, fetched.name)
-        except ConversionError as error:
-            if not fetched.downloads:
-                raise
-            places = ", ".join(str(path) for path in fetched.downloads)
+def _describe_origin(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield sentences on the origin of the weights and on the text that they expect."""
+    program = f"spacy-elmo {version('spacy-elmo')}"
+    yield f"Converted from {quote(checkpoint.source)} (format {checkpoint.format}) by {program}."
+    yield from checkpoint.origin
+    name = f"{checkpoint.source} {checkpoint.format}/"
+    text = next((text for start, text in TEXTS.items() if start in name), None)
+    yield f"Training text: {text or 'its tokenisation and case are not recorded'}."
+    units = "words of a lexicon" if not checkpoint.config.char_embedding_size else "UTF-8 bytes"
+    units = units if checkpoint.tokenizer.char_vocab is None else "code points"
+    yield f"The model reads {units} as they are, without a change of case or Unicode form."
+    if checkpoint.mixes:
+        names = ", ".join(map(quote, checkpoint.mixes))
+        yield f"`{hf_folder.MIXES}` contains the learned scalar mixes: {names}."
+    if checkpoint.notes:
+        yield f"Omitted: {'; '.join(map(quote, checkpoint.notes))}."
+
+
+def _move_into_place(new: Path, target: Path) -> None:
+    """Rename the new files, the most important one last; keep all other files of the target."""
+    if new.is_dir() and not target.exists():
+        new.rename(target)
+        return
+    if new.is_dir():
+        last, optional = new / "config.json", [target / name for name in hf_folder.OPTIONAL_FILES]
+    else:
+        last, optional = new, bilm_hdf5.list_files(target)[1:]
+    for path in optional:
+        if path.exists() and not (last.parent / path.name).exists():
             raise ConversionError(
-                f"{error}\nThe files were downloaded: {places}. If one is broken, delete it and "
-                "try again."
-            ) from error
-        published = fetched.published
-        yield (
-            found.reader,
-            replace(
-                checkpoint,
-                files=(*found.archives, *checkpoint.files),
-                origin=(*checkpoint.origin, *fetched.describe()),
-                languages=checkpoint.languages or (published.languages if published else ()),
-            ),
-        )
-
-
-def _check_companions(reader: Format, sources: Sources) -> None:
-    for name, path in vars(sources).items():
-        option = "--" + name.replace("_", "-")
-        if path is not None and name not in ("checkpoint", *reader.companions):
-            raise ConversionError(f"{reader.name}: expected no {option}, got {path}.")
-        if path is not None and name != "checkpoint" and not path.is_file():
-            raise ConversionError(f"{option}: expected a file, found none at {path}.")
-
-
-def _check_shapes(checkpoint: Checkpoint, source: str) -> None:
-    found = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    config, expected = checkpoint.config, list_shapes(checkpoint.config)
-    if any(name.startswith("softmax.") for name in found):
-        sizes = (config.vocab_size, config.projection_size)
-        expected |= {"softmax.weight": sizes, "softmax.bias": sizes[:1]}
-    for name, shape in expected.items():
-        if found.get(name) != shape:
-            raise ConversionError(
-                f"{source}: expected a tensor {name} of shape {shape}, found "
-                f"{found.get(name, 'none')}."
+                f"{path}: would be read with the new model, which has no such file. Move it."
             )
-        del found[name]
-    if found:
-        raise ConversionError(f"{source}: expected no tensors {', '.join(found)}.")
-
-
-def _check_while_reading(checkpoint: Checkpoint, bar: "tqdm[None]") -> Checkpoint:
-    """Wrap a checkpoint: each read checks that values are finite, and updates the progress bar."""
-
-    def check(tensor: LazyTensor) -> LazyTensor:
-        def read_rows(start: int, stop: int) -> FloatArray:
-            rows = tensor.read_rows(start, stop)
-            if not np.isfinite(rows).all():
-                raise ConversionError(
-                    f"{tensor.source}: expected finite values, got NaN or infinity."
-                )
-            bar.update(rows.size)
-            return rows
-
-        return replace(tensor, read_rows=read_rows)
-
-    tensors = {name: check(tensor) for name, tensor in checkpoint.tensors.items()}
-    return replace(checkpoint, tensors=tensors)
+    for path in sorted(last.parent.iterdir(), key=lambda path: path == last):
+        path.replace((target if new.is_dir() else target.parent) / path.name)

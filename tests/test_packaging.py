@@ -18,7 +18,7 @@ OLDEST = dict(
     re.findall(r"^([\w.-]+)==(.+)$", (ROOT / "constraints-oldest.txt").read_text("utf-8"), re.M)
 )
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-TESTED = ("tensorflow", "train", "test")  # extras that are tested with the oldest versions
+TESTED = ("train", "test")  # extras that are tested with the oldest versions
 REQUIREMENTS = sorted(
     {*PROJECT["project"]["dependencies"], *chain(*(EXTRAS[name] for name in TESTED))}
 )

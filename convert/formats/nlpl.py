@@ -1,21 +1,15 @@
 """Format: meta.json of the NLPL repository (vectors.nlpl.eu), with files of another format."""
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from convert import unpack
-from convert.formats import bilm_hdf5, bilm_options, many_langs
-from convert.layout import Checkpoint, ConversionError, Format, Sources
-from hf_elmo.model_card import quote
+from convert.checkpoint import Checkpoint, ConversionError, Sources, quote
+from convert.formats import bilm_hdf5, many_langs
+from convert.formats.bilm_options import read_options
 
-META = "meta.json"
-PACKED_VOCABULARY = "vocab.txt.gz"
-MAX_TEXT = 300
-MAX_TOKENS = 10**15  # of a corpus
+META, PACKED_VOCABULARY = "meta.json", "vocab.txt.gz"
 NORWEGIAN = {"nor": "nob"}  # the repository's code, and the code of Bokmål
 
 
@@ -24,34 +18,22 @@ def recognises(path: Path) -> bool:
     return (path / META).is_file() and (many_langs.recognises(path) or any(path.glob("*.hdf5")))
 
 
-@contextmanager
-def open_checkpoint(sources: Sources) -> Iterator[Checkpoint]:
-    """Open a model of the NLPL repository."""
+def read_checkpoint(sources: Sources) -> Checkpoint:
+    """Read a model of the NLPL repository."""
     folder = sources.checkpoint
-    meta = bilm_options.read_options(folder / META)
-    with ExitStack() as stack:
-        if many_langs.recognises(folder):
-            for name in ("vocabulary", "softmax", "token_embeddings"):
-                if getattr(sources, name) is not None:
-                    option = name.replace("_", "-")
-                    raise ConversionError(
-                        f"{folder}: expected no --{option} for files of ELMoForManyLangs."
-                    )
-            checkpoint = stack.enter_context(many_langs.open_checkpoint(sources))
-        else:
-            sources = replace(sources, checkpoint=_find_weights(folder, meta))
-            packed = folder / PACKED_VOCABULARY
-            if sources.vocabulary is None and packed.is_file():
-                place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                unpack.unpack(packed, place)
-                sources = replace(sources, vocabulary=place / packed.stem)
-            checkpoint = stack.enter_context(bilm_hdf5.open_checkpoint(sources))
-        yield replace(
-            checkpoint,
-            files=(*checkpoint.files, folder / META),
-            origin=tuple(_describe(meta)),
-            languages=tuple(_list_languages(meta)),
-        )
+    meta = read_options(folder / META)
+    if many_langs.recognises(folder):
+        checkpoint = many_langs.read_checkpoint(sources)
+    else:
+        packed = folder / PACKED_VOCABULARY
+        words = sources.vocabulary or (packed if packed.is_file() else None)
+        sources = replace(sources, checkpoint=_find_weights(folder, meta), vocabulary=words)
+        checkpoint = bilm_hdf5.read_checkpoint(sources)
+    checkpoint.format = "nlpl"
+    checkpoint.files.append(folder / META)
+    checkpoint.origin = list(_describe(meta))
+    checkpoint.languages = _list_languages(meta)
+    return checkpoint
 
 
 def _find_weights(folder: Path, meta: dict[str, Any]) -> Path:
@@ -65,9 +47,6 @@ def _find_weights(folder: Path, meta: dict[str, Any]) -> Path:
     return chosen[0]
 
 
-# --- The description ---
-
-
 def _list_objects(meta: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """List the objects under a name; a single object may be stored without a list."""
     value = meta.get(name)
@@ -77,36 +56,22 @@ def _list_objects(meta: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _describe(meta: dict[str, Any]) -> Iterator[str]:
     """Yield sentences on the origin of the model."""
-    handle, creators = meta.get("handle") or meta.get("id"), _list_objects(meta, "creators")
-    if isinstance(handle, str | int):
-        yield f"Model {quote(_text(handle))} of the NLPL repository."
-    if creators:
-        yield f"Trained by {', '.join(quote(_text(person.get('name'))) for person in creators)}."
+    if handle := meta.get("handle") or meta.get("id"):
+        yield f"Model {quote(handle)} of the NLPL repository."
+    if creators := _list_objects(meta, "creators"):
+        yield f"Trained by {', '.join(quote(person.get('name')) for person in creators)}."
     for corpus in _list_objects(meta, "corpus"):
-        tokens = corpus.get("tokens")
-        size = f" ({tokens:,} tokens)" if isinstance(tokens, int) and tokens < MAX_TOKENS else ""
-        yield f"Corpus: {quote(_text(corpus.get('description')))}{size}."
+        tokens, name = corpus.get("tokens"), str(corpus.get("description") or "not named")
+        size = f" ({tokens:,} tokens)" if isinstance(tokens, int) else ""
+        yield f"Corpus: {quote(name.rstrip('.'))}{size}."
 
 
-def _text(value: object) -> str:
-    """Convert any value to one short line of text."""
-    return " ".join(str(value or "not named").split())[:MAX_TEXT].rstrip(".")
-
-
-def _list_languages(meta: dict[str, Any]) -> Iterator[str]:
-    """Yield the two-letter language codes of the corpora, as used by the Hub and spaCy."""
+def _list_languages(meta: dict[str, Any]) -> list[str]:
+    """List the two-letter language codes of the corpora, as used by the Hub and spaCy."""
     names = {str(corpus.get("language")) for corpus in _list_objects(meta, "corpus")}
-    codes = {NORWEGIAN.get(name, name) for name in names}
-    if codes:
-        from spacy.util import find_matching_language  # slow to import
+    if not names:
+        return []
+    from spacy.util import find_matching_language  # slow to import
 
-        yield from sorted(filter(None, map(find_matching_language, codes)))
-
-
-FORMAT = Format(
-    name="nlpl",
-    description="model of the NLPL repository: meta.json with model.hdf5 or ELMoForManyLangs files",
-    recognises=recognises,
-    companions=("options", "vocabulary", "softmax", "token_embeddings"),
-    open=open_checkpoint,
-)
+    codes = {find_matching_language(NORWEGIAN.get(name, name)) for name in names}
+    return sorted(filter(None, codes))

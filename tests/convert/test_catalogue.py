@@ -12,8 +12,7 @@ from convert.catalogue import (
     read_catalogue,
     suggest_published,
 )
-from convert.download import is_address
-from convert.fetch import HUB_NAME
+from convert.fetch import is_address
 
 MODELS = read_catalogue()
 
@@ -21,11 +20,11 @@ MODELS = read_catalogue()
 def test_the_catalogue_has_the_published_models() -> None:
     assert len(MODELS) == 120
     assert sum(name.startswith("many-langs/") for name in MODELS) == 45
-    assert all(HUB_NAME.fullmatch(name) for name in MODELS)
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name in MODELS)
 
 
 def test_formats_are_known_or_the_reason_is_noted() -> None:
-    known = {item.name for item in FORMATS} | {SOFTMAX}
+    known = {*FORMATS, SOFTMAX}
     for model in MODELS.values():
         assert model.format in known or (not model.format and model.note), model.name
 
@@ -55,7 +54,7 @@ def test_every_model_has_its_licence_and_where_it_is_listed() -> None:
 def test_a_model_is_found_by_its_name() -> None:
     model = find_published("allenai/original")
     assert model is not None
-    assert (model.format, model.languages) == ("bilm-hdf5", ("en",))
+    assert (model.format, model.languages) == ("bilm-hdf5", ["en"])
     assert len(model.files[0]) == 2  # a second address
     assert find_published("somebody/else") is None
 
@@ -103,25 +102,25 @@ def test_a_model_describes_its_origin_licence_and_citation() -> None:
 
 
 def test_languages_that_spacy_lacks_are_not_named_to_it() -> None:
-    assert (MODELS["many-langs/gl"].language, MODELS["many-langs/gl"].languages) == ("gl", ())
-    assert MODELS["many-langs/no"].languages == ("nb",)
+    assert (MODELS["many-langs/gl"].language, MODELS["many-langs/gl"].languages) == ("gl", [])
+    assert MODELS["many-langs/no"].languages == ["nb"]
 
 
 @pytest.mark.parametrize("language", ["de", "German", "GER"])
 def test_the_table_can_be_of_one_language(language: str) -> None:
     head, *rows, last = make_table(language).splitlines()
-    assert head.split() == ["NAME", "LANGUAGE", "FORMAT", "SIZE", "LICENCE", "NOTE"]
+    assert head.split() == ["NAME", "LANGUAGE", "FORMAT", "LICENCE", "NOTE"]
     names = {row.split()[0] for row in rows}
     assert names == {"t-systems/german", "t-systems/german-tf", "crosslingual/de", "many-langs/de"}
     assert "November 2026" in last
 
 
-def test_the_table_has_licence_and_size_of_all() -> None:
+def test_the_table_has_the_licence_of_all() -> None:
     table = make_table()
     assert table.count("\n") == len(MODELS) + 1
-    assert re.search(r"seqvec/uniref50 .* bilm-hdf5 +\? +MIT \(repository\)", table)
+    assert re.search(r"seqvec/uniref50 .* bilm-hdf5 +MIT \(repository\)", table)
 
 
 def test_an_unknown_language_is_named_with_those_that_are_there() -> None:
-    with pytest.raises(ConversionError, match=r"of published models, ar, bg, .*; got klingon"):
+    with pytest.raises(ConversionError, match=r"Expected a language, ar, bg, .*; got klingon"):
         make_table("klingon")

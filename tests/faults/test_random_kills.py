@@ -13,12 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bilm_tf import make_bilm, write_bilm
 from embed_outputs import READERS
 from faulty_run import run
 from tqdm import tqdm
 
-from convert import convert_checkpoint
 from hf_elmo import ElmoConfig
 from hf_elmo.__main__ import app
 
@@ -33,9 +31,6 @@ OUTPUTS = {
     "embed npz": "vectors.npz",
     "embed safetensors": "vectors.safetensors",
     "embed spacy": "vectors.spacy",
-    "convert to huggingface": "model",
-    "convert to bilm-hdf5": "x_weights.hdf5",
-    "convert to allennlp": "elmo.th",
     "pretrain": "model",
     "train": "model",
 }
@@ -51,10 +46,6 @@ def make_command(
     settings = folder / "config.json"
     for path in (text, valid):
         path.write_text(TEXT * 4)
-    if name.startswith("convert"):
-        bilm = make_bilm(cell_clip=3, proj_clip=3, max_characters=50)  # as AllenNLP wants it
-        source = write_bilm(folder / "source", bilm)
-        return lambda output: lambda: _convert(source, output, name.split()[-1])
     if name.startswith("embed"):
         arguments = ["--model", str(model), "--max-batch-tokens", "4"]
         return lambda output: lambda: app(["embed", str(text), str(output), *arguments])
@@ -72,10 +63,6 @@ def make_command(
             *("--evaluate-every", "1", "--optimizer", "adagrad"),
         ]
     return lambda output: lambda: app([*arguments, "--output", str(output), "--resume"])
-
-
-def _convert(source: Path, output: Path, to: str) -> None:
-    convert_checkpoint(source, output, to=to)
 
 
 def check_same(output: Path, whole: Path) -> None:

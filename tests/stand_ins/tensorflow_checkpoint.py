@@ -3,13 +3,12 @@
 import json
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import google_crc32c
 import numpy as np
 from bilm_tf import WORDS, Bilm
+
+NO_CHECKSUM = bytes(4)  # a masked CRC-32C in TensorFlow's files, which is not read
 
 
 def varint(value: int) -> bytes:
@@ -27,12 +26,7 @@ def message(*fields: tuple[int, int | bytes]) -> bytes:
     return b"".join(parts)
 
 
-def masked_sum(data: bytes) -> bytes:
-    value = google_crc32c.value(data)
-    return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def block(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
+def block(entries: list[tuple[bytes, bytes]]) -> bytes:
     """Pack keys and values, each key without what it shares with the one before."""
     data, before = b"", b""
     for key, value in entries:
@@ -42,15 +36,15 @@ def block(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
         own, before = key[shared:], key
         data += varint(shared) + varint(len(own)) + varint(len(value)) + own + value
     data += struct.pack("<II", 0, 1)  # one restart, at the beginning
-    return data + bytes([compression]) + masked_sum(data + bytes([compression]))
+    return data + bytes([0]) + NO_CHECKSUM
 
 
-def table(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
+def table(entries: list[tuple[bytes, bytes]]) -> bytes:
     half = len(entries) // 2
     data, handles = b"", []
     for part in (entries[:half], entries[half:]):
         if part:
-            packed = block(part, compression)
+            packed = block(part)
             handles.append((part[-1][0], varint(len(data)) + varint(len(packed) - 5)))
             data += packed
     index, meta = block(handles), block([])
@@ -59,31 +53,23 @@ def table(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
     return data + index + meta + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
 
 
-def entry(array: np.ndarray, offset: int, *others: tuple[int, int | bytes]) -> bytes:
+def entry(array: np.ndarray, offset: int) -> bytes:
     dtype = {"f4": 1, "f8": 2, "i4": 3, "f2": 19}[array.dtype.str[1:]]
     shape = b"".join(message((2, message((1, size)))) for size in array.shape)
-    fields = [(1, dtype), (2, shape), (4, offset), (5, array.nbytes), *others]
-    return message(*fields) + varint(6 << 3 | 5) + masked_sum(array.tobytes())
+    fields = [(1, dtype), (2, shape), (4, offset), (5, array.nbytes)]
+    return message(*fields) + varint(6 << 3 | 5) + NO_CHECKSUM
 
 
-def write_variables(
-    prefix: Path,
-    variables: dict[str, np.ndarray],
-    *,
-    header: tuple[tuple[int, int | bytes], ...] = ((1, 1),),
-    compression: int = 0,
-    change: Callable[[dict[bytes, bytes]], None] = lambda entries: None,
-) -> Path:
-    """Write a checkpoint; `change` may break its entries."""
+def write_variables(prefix: Path, variables: dict[str, np.ndarray]) -> Path:
+    """Write a checkpoint."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    entries, data = {b"": message(*header)}, b""
+    entries, data = {b"": message((1, 1))}, b""
     for name in sorted(variables):
         array = np.asarray(variables[name])
         entries[name.encode()] = entry(array, len(data))
         data += array.tobytes()
-    change(entries)
     Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
-    Path(f"{prefix}.index").write_bytes(table(list(entries.items()), compression))
+    Path(f"{prefix}.index").write_bytes(table(list(entries.items())))
     return prefix
 
 
@@ -109,8 +95,8 @@ def trained_variables(bilm: Bilm) -> dict[str, np.ndarray]:
     return variables | slots | scalars  # type: ignore[return-value]
 
 
-def write_trained(folder: Path, bilm: Bilm, **others: Any) -> Path:
-    prefix = write_variables(folder / "model.ckpt-660", trained_variables(bilm), **others)
+def write_trained(folder: Path, bilm: Bilm) -> Path:
+    prefix = write_variables(folder / "model.ckpt-660", trained_variables(bilm))
     (folder / "options.json").write_text(json.dumps(bilm.options))
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
     return prefix
