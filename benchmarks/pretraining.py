@@ -15,13 +15,13 @@ import torch.nn.functional as F
 import typer
 from torch import Tensor
 
-from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer, modeling_elmo
+from hf_elmo import ElmoConfig, ElmoForPreTraining, ElmoTokenizer
 from hf_elmo.language_model import windowed_model as windows_module
 from hf_elmo.language_model.losses import draw_log_uniform, log_expected_count
 from hf_elmo.language_model.vocabulary import TargetVocabulary
 from hf_elmo.language_model.window_streams import SentenceStream, WindowCollator, WindowStream
 from hf_elmo.language_model.windowed_model import WindowedLanguageModel
-from hf_elmo.lstm import lstm_step
+from hf_elmo.lstm import ElmoLstmStack, lstm_step
 from hf_elmo.pretraining.models import PRESETS
 from hf_elmo.text.text_reader import SentenceReader
 
@@ -66,7 +66,7 @@ def main(
 
     def train_plainly(batch: dict[str, Tensor]) -> None:
         with (
-            patch.object(modeling_elmo, "run_stacks", run_plainly),
+            patch.object(ElmoLstmStack, "forward", run_plainly),
             patch.object(windows_module, "sampled_softmax_losses", sample_plainly),
         ):
             plain.train(batch)
@@ -131,26 +131,23 @@ def measure(
     return {name: statistics.median(times[WARM_UP:]) for name, times in seconds.items()}
 
 
-def run_plainly(stacks, inputs, batch_sizes, states, reverses):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Run full windows as `run_stacks` does, a time step after the other."""
-    results = []
-    for stack, x, state in zip(stacks, inputs, states, strict=True):
-        outputs, new_states = [], []
-        for number, layer in enumerate(stack.layers):
-            x = F.dropout(x, stack.config.dropout, stack.training)  # noqa: PLW2901
-            gates = F.linear(x, layer.input_weight, layer.bias).split(batch_sizes)
-            h, c = state[0][number], state[1][number]
-            steps = []
-            for sums in gates:
-                sums = sums + F.linear(h, layer.state_weight)  # noqa: PLW2901
-                h, c = lstm_step(sums, c, layer.projection_weight, stack.config)
-                steps.append(h)
-            x = torch.cat(steps) + (x if number else 0)  # noqa: PLW2901
-            outputs.append(x)
-            new_states.append((h, c))
-        hs, cs = zip(*new_states, strict=True)
-        results.append((outputs, (torch.stack(hs), torch.stack(cs))))
-    return results
+def run_plainly(stack, x, batch_sizes, state, *, reverse):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Run full windows as `ElmoLstmStack.forward` does, a time step after the other."""
+    outputs, new_states = [], []
+    for number, layer in enumerate(stack.layers):
+        x = F.dropout(x, stack.config.dropout, stack.training)
+        gates = F.linear(x, layer.input_weight, layer.bias).split(batch_sizes)
+        h, c = state[0][number], state[1][number]
+        steps = []
+        for sums in gates:
+            sums = sums + F.linear(h, layer.state_weight)  # noqa: PLW2901
+            h, c = lstm_step(sums, c, layer.projection_weight, stack.config)
+            steps.append(h)
+        x = torch.cat(steps) + (x if number else 0)
+        outputs.append(x)
+        new_states.append((h, c))
+    hs, cs = zip(*new_states, strict=True)
+    return outputs, (torch.stack(hs), torch.stack(cs))
 
 
 def sample_plainly(

@@ -79,11 +79,6 @@ def make_state(arrays: Mapping[str, FloatArray]) -> dict[str, Tensor]:
     }
 
 
-def quote(text: object) -> str:
-    """Quote text of unknown origin as code, in one line, for the model card."""
-    return f"`{' '.join(str(text).split()).replace('`', chr(39))[:300] or '(no text)'}`"
-
-
 def list_numbered(pattern: str, names: Container[str]) -> list[str]:
     """List the names with the numbers 0, 1, 2, ... in them, up to the first missing one."""
     return list(takewhile(names.__contains__, map(pattern.format, count())))

@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 import torch
 
-from convert.checkpoint import Checkpoint, ConversionError, quote
+from convert.checkpoint import Checkpoint, ConversionError
 from convert.detect import find_checkpoint
 from convert.fetch import fetch, is_address
 from convert.formats import bilm_hdf5, hf_folder
 from convert.verification import TOLERANCES, verify_model
 from hf_elmo import ElmoForPreTraining, ElmoModel, make_model_card
+from hf_elmo.model_card import quote
 
 TARGETS = (hf_folder.NAME, bilm_hdf5.NAME)
 BENCHMARK = "tokenised English with case, as in the One Billion Word Benchmark"
@@ -141,13 +142,13 @@ def _write_folder(
     if checkpoint.mixes:
         mixes = {name: asdict(mix) for name, mix in checkpoint.mixes.items()}
         (folder / hf_folder.MIXES).write_text(json.dumps(mixes, indent=2), encoding="utf-8")
-    files = [f"- {quote(path.name)}, SHA-256 `{hash_file(path)}`" for path in checkpoint.files]
     card = make_model_card(
         checkpoint.config,
         name=folder.name,
         license=weights_license,
         language=checkpoint.languages,
-        source="\n".join([" ".join(_describe_origin(checkpoint)), "", *files]),
+        source=" ".join(_describe_origin(checkpoint)),
+        files=[(path.name, hash_file(path)) for path in checkpoint.files],
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 

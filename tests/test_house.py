@@ -1,7 +1,6 @@
 """The house stands as designed: its size, who imports whom, what importing changes."""
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("hf_elmo", "spacy_elmo", "convert")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 # The size of the three packages. Who adds lines takes others out; who takes lines out lowers this.
-MAX_LINES = 21_405
-MAX_CHECKS = 405  # `raise` and `warn` statements
+MAX_LINES = 21_391
+MAX_CHECKS = 412  # `raise` and `warn` statements
 
 # What a package imports nowhere; `pickle` stands for all that runs code when it reads.
 FORBIDDEN = {
@@ -145,7 +144,10 @@ def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
 def test_the_house_does_not_grow() -> None:
     texts = [path.read_text(encoding="utf-8") for path in MODULES]
     assert sum(text.count("\n") for text in texts) <= MAX_LINES
-    assert sum(len(re.findall(r"\braise\b.|\bwarn\(", text)) for text in texts) <= MAX_CHECKS
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    num_warnings = sum(getattr(x, "attr", getattr(x, "id", "")) == "warn" for x in calls)
+    assert sum(isinstance(node, ast.Raise) for node in nodes) + num_warnings <= MAX_CHECKS
 
 
 # What a process has before and after an import. The packages that ours stand on are imported first:

@@ -8,13 +8,13 @@ import torch
 import hf_elmo
 from convert.checkpoint import Checkpoint, ConversionError, Mix, Sources, list_numbered, list_some
 from hf_elmo import ElmoConfig, ElmoTokenizer
+from hf_elmo.stored_model import is_of_bilm
 
 NAME = "huggingface"
 VOCABULARY_NAME, MIXES = "target_vocab.txt", "scalar_mixes.json"
 # Files that only some models have.
 OPTIONAL_FILES = ("char_vocab.json", "word_vocab.json", VOCABULARY_NAME, MIXES)
 MIX = "features.scalar_mixes"
-BILM_PREFIXES = ("token_encoder.", "forward_lstm.", "backward_lstm.")
 
 
 def recognises(path: Path) -> bool:
@@ -36,7 +36,7 @@ def read_checkpoint(sources: Sources) -> Checkpoint:
     except (AttributeError, RuntimeError, TypeError) as error:
         raise ConversionError(f"{folder}: expected a biLM: {error}") from error
     tensors = {name.removeprefix("elmo."): x for name, x in model.state_dict().items()}
-    state = {name: x for name, x in tensors.items() if name.startswith(BILM_PREFIXES)}
+    state = {name: x for name, x in tensors.items() if is_of_bilm(name)}
     if kind is hf_elmo.ElmoForPreTraining:
         state |= {name: x for name, x in tensors.items() if name.startswith("softmax.")}
     else:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from convert.checkpoint import Checkpoint, ConversionError, Sources, quote
+from convert.checkpoint import Checkpoint, ConversionError, Sources
 from convert.formats import bilm_hdf5, many_langs
 from convert.formats.bilm_options import read_options
+from hf_elmo.model_card import quote
 
 META, PACKED_VOCABULARY = "meta.json", "vocab.txt.gz"
 NORWEGIAN = {"nor": "nob"}  # the repository's code, and the code of Bokmål
@@ -59,7 +60,7 @@ def _describe(meta: dict[str, Any]) -> Iterator[str]:
     if handle := meta.get("handle") or meta.get("id"):
         yield f"Model {quote(handle)} of the NLPL repository."
     if creators := _list_objects(meta, "creators"):
-        yield f"Trained by {', '.join(quote(person.get('name')) for person in creators)}."
+        yield f"Trained by {', '.join(quote(str(person.get('name'))) for person in creators)}."
     for corpus in _list_objects(meta, "corpus"):
         tokens, name = corpus.get("tokens"), str(corpus.get("description") or "not named")
         size = f" ({tokens:,} tokens)" if isinstance(tokens, int) else ""

@@ -8,14 +8,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from fsspec.compression import compr
-from fsspec.utils import infer_compression
-
+from hf_elmo.text.text_files import decode_lines, decompress
 from hf_elmo.word_splitting import split_text
 
 from .labels import OUTSIDE, PREDICATE, Span, find_spans
@@ -135,18 +132,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
     The file may be compressed (`.gz`, `.bz2`, `.xz`, `.zst`).
     """
-    number = 0
-    with (
-        path.open("rb") as packed,
-        compr[infer_compression(path.name)](packed, mode="rb") as file,
-        TextIOWrapper(file, "utf-8-sig", newline="\n") as lines,
-    ):
-        try:
-            for number, line in enumerate(lines, start=1):
-                yield number, line.rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            message = f"{path}: expected UTF-8, got after line {number}: {error}."
-            raise ValueError(message) from error
+    with path.open("rb") as file:
+        lines = decode_lines(decompress(file, path.name), str(path))
+        for number, line in enumerate(lines, start=1):
+            yield number, line.rstrip("\r\n")
 
 
 def _read_records(path: Path) -> Iterator[tuple[int, str]]:
