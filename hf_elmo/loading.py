@@ -27,6 +27,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLstmStack"]  # noqa: RUF012 (transformers' own)
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # noqa: RUF012 (a biLM without its LM head)
     _supports_context_parallel = False
+    if not hasattr(PreTrainedModel, "activation_checkpointing_enable"):  # its name in 5.13
+        activation_checkpointing_enable: Any = PreTrainedModel.gradient_checkpointing_enable
 
     def make_card(self, **options: Any) -> str:
         """Return the text of the model's card; options as for `make_model_card`."""

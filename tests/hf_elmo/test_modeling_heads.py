@@ -26,12 +26,6 @@ from hf_elmo import (
 from hf_elmo.modeling_heads import pool_words
 
 
-def enable_checkpointing(model: ElmoPreTrainedModel, options: dict[str, Any] | None = None) -> None:
-    """Call the method by its name in this version of transformers."""
-    name = "activation_checkpointing_enable"
-    getattr(model, name, model.gradient_checkpointing_enable)(options)
-
-
 @pytest.fixture
 def language_model(tiny_config: ElmoConfig) -> ElmoForPreTraining:
     """A tiny biLM with a softmax over seven words."""
@@ -371,7 +365,7 @@ def test_gradient_checkpointing_keeps_the_gradient_of_the_state(
     gradients = []
     for checkpointing in (False, True):
         if checkpointing:
-            enable_checkpointing(tiny_model, options)
+            tiny_model.activation_checkpointing_enable(options)
         tiny_model.zero_grad()
         tiny_model.config.dropout = 0.0
         state = tiny_model.train()(*make_batch(tiny_model.config, SENTENCES)).state
@@ -391,7 +385,7 @@ def test_gradient_checkpointing_changes_no_gradient_of_a_head(tiny_config: ElmoC
             classifier_dropout=0.0,
         )
         if checkpointing:
-            enable_checkpointing(model)
+            model.activation_checkpointing_enable()
         model.train()(*make_batch(tiny_config, SENTENCES)).logits.sum().backward()
         gradients.append({name: value.grad for name, value in model.named_parameters()})
     assert_close(gradients[0], gradients[1])
